@@ -1,0 +1,38 @@
+# Language level, warnings and sanitizers: everything that holds for every target of the project.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+set(LARIAT_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
+option(LARIAT_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+option(LARIAT_TESTS "Build unit tests" ON)
+option(LARIAT_BENCHES "Build microbenchmarks" ON)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+                    -fno-omit-frame-pointer -ffile-prefix-map=${CMAKE_SOURCE_DIR}=.)
+# x86-64-v2 is the floor (SSE4.2); wider kernels are compiled beside it and chosen at run time.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  add_compile_options(-march=x86-64-v2)
+endif()
+# Contracting a*b+c on its own would let two compilers, or two inlinings of one function, round differently.
+add_compile_options(-ffp-contract=off)
+
+if(LARIAT_SANITIZE)
+  add_compile_options(-fsanitize=${LARIAT_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${LARIAT_SANITIZE})
+endif()
+
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+find_package(Threads REQUIRED)

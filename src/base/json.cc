@@ -1,0 +1,74 @@
+#include "base/json.h"
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace lariat {
+namespace {
+
+// A SAX pass before the DOM is built: depth and duplicate keys are judged while no tree exists yet.
+class LimitsSax : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit LimitsSax(const JsonLimits& limits) : limits_(limits) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return enter(); }
+  bool start_array(std::size_t) override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool key(string_t& name) override {
+    if (limits_.reject_duplicate_keys && !keys_.back().insert(name).second) {
+      fault = "duplicate key \"" + name + "\"";
+      return false;
+    }
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    fault = "at byte " + std::to_string(position) + ": " + strip(e.what());
+    return false;
+  }
+
+  std::string fault;
+
+ private:
+  bool enter() {
+    if (static_cast<int>(keys_.size()) >= limits_.depth_max) {
+      fault = "nested deeper than " + std::to_string(limits_.depth_max) + " levels";
+      return false;
+    }
+    keys_.emplace_back();
+    return true;
+  }
+  bool leave() {
+    keys_.pop_back();
+    return true;
+  }
+  static std::string strip(std::string what) {
+    const size_t colon = what.find(": ");
+    return colon == std::string::npos ? what : what.substr(colon + 2);
+  }
+
+  const JsonLimits limits_;
+  std::vector<std::unordered_set<std::string>> keys_;
+};
+
+}  // namespace
+
+Result<nlohmann::json> parse_json(std::string_view text, const JsonLimits& limits) {
+  LimitsSax sax(limits);
+  if (!nlohmann::json::sax_parse(text, &sax)) {
+    return make_error(Errc::kCorruptData, "invalid JSON: " + sax.fault);
+  }
+  nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return make_error(Errc::kCorruptData, "invalid JSON");
+  return value;
+}
+
+}  // namespace lariat

@@ -1,0 +1,20 @@
+// JSON from outside: parsed with a cap on depth, refusing duplicate keys and invalid UTF-8, with the fault's
+// place.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace lariat {
+
+struct JsonLimits {
+  int depth_max = 64;
+  bool reject_duplicate_keys = false;
+};
+
+// Never throws and never recurses deeper than the cap. kCorruptData with the byte offset and the reason.
+Result<nlohmann::json> parse_json(std::string_view text, const JsonLimits& limits = {});
+
+}  // namespace lariat
