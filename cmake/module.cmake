@@ -3,10 +3,15 @@
 #   x_test.cc  -> <name>_test (GoogleTest, one executable a module, discovered one by one by ctest)
 #   x_fuzz.cc  -> <name>_x_fuzz (libFuzzer, with LARIAT_FUZZ)
 #   x_bench.cc -> <name>_x_bench (Google Benchmark)
+# Tests run with the tree's root as working directory (cmake/test_main.cc), so LARIAT_SOURCE_DIR and
+# LARIAT_SHARED_DIR are relative and a test's object file is the same in every clone.
 # TEST_LIBS are linked to the tests and benches only. A folder without sources is an interface library.
 include(GoogleTest)
 if(LARIAT_TESTS)
   find_package(GTest REQUIRED)
+  add_library(lariat_test_main STATIC ${CMAKE_SOURCE_DIR}/cmake/test_main.cc)
+  target_link_libraries(lariat_test_main PUBLIC GTest::gtest GTest::gmock)
+  target_compile_definitions(lariat_test_main PRIVATE LARIAT_ROOT="${CMAKE_SOURCE_DIR}")
 endif()
 if(LARIAT_BENCHES)
   find_package(benchmark REQUIRED)
@@ -44,9 +49,9 @@ function(lariat_module)
 
   if(tests AND LARIAT_TESTS)
     add_executable(${M_NAME}_test ${tests})
-    target_link_libraries(${M_NAME}_test PRIVATE ${lib} ${M_TEST_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+    target_link_libraries(${M_NAME}_test PRIVATE ${lib} ${M_TEST_LIBS} lariat_test_main)
     target_compile_definitions(${M_NAME}_test PRIVATE
-      LARIAT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" LARIAT_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
+      LARIAT_SOURCE_DIR="." LARIAT_SHARED_DIR="../shared")
     gtest_discover_tests(${M_NAME}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX ${M_NAME}.
       PROPERTIES TIMEOUT 300 LABELS ${M_NAME})
   endif()

@@ -12,8 +12,11 @@ option(LARIAT_TESTS "Build unit tests" ON)
 option(LARIAT_BENCHES "Build microbenchmarks" ON)
 
 find_program(CCACHE_PROGRAM ccache)
-if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+find_program(ENV_PROGRAM env)
+if(CCACHE_PROGRAM AND ENV_PROGRAM)
+  # Paths below the tree are hashed relative to it, so that a fresh clone anywhere hits what another clone built.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${ENV_PROGRAM} CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
 endif()
 
 add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
