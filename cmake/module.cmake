@@ -1,5 +1,5 @@
-# lariat_module(NAME DEPS module... LIBS target... [EXCLUDE regex])
-# One folder, one static library lariat_<name> from its *.cc. Beside it, by name of file:
+# lariat_module(NAME name DEPS module... LIBS target... TEST_LIBS target... [SUBDIRS folder...] [EXCLUDE regex])
+# One folder (and the SUBDIRS named), one static library lariat_<name> from its *.cc. Beside it, by name of file:
 #   x_test.cc  -> <name>_test (GoogleTest, one executable a module, discovered one by one by ctest)
 #   x_fuzz.cc  -> <name>_x_fuzz (libFuzzer, with LARIAT_FUZZ)
 #   x_bench.cc -> <name>_x_bench (Google Benchmark)
@@ -18,8 +18,12 @@ if(LARIAT_BENCHES)
 endif()
 
 function(lariat_module)
-  cmake_parse_arguments(M "" "NAME;EXCLUDE" "DEPS;LIBS;TEST_LIBS" ${ARGN})
-  file(GLOB all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  cmake_parse_arguments(M "" "NAME;EXCLUDE" "DEPS;LIBS;TEST_LIBS;SUBDIRS" ${ARGN})
+  set(globs ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  foreach(d ${M_SUBDIRS})
+    list(APPEND globs ${CMAKE_CURRENT_SOURCE_DIR}/${d}/*.cc)
+  endforeach()
+  file(GLOB all CONFIGURE_DEPENDS ${globs})
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   set(fuzzers ${all})
