@@ -50,7 +50,7 @@ class LimitsSax : public nlohmann::json_sax<nlohmann::json> {
     keys_.pop_back();
     return true;
   }
-  static std::string strip(std::string what) {
+  static std::string strip(const std::string& what) {
     const size_t colon = what.find(": ");
     return colon == std::string::npos ? what : what.substr(colon + 2);
   }
