@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Lariat beside llama.cpp on one shape, in one run, taking turns; writes docs/results/DATE-NAME.md.
+
+  bench/peer_llama.py --llama-bench PATH [--name NAME] [--quick] [--threads 2] [--rounds 3] [--long-rounds 1]
+
+Both engines get random weights of bench/shapes/smollm2-135m.json. A round runs every case of every
+configuration once, each in a process of its own; the table shows the median of the rounds. Cases of 16K
+tokens run --long-rounds times. --quick is one round up to 4K. llama-bench is any build the caller gives.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPE = ROOT / "bench/shapes/smollm2-135m.json"
+LONG = 16384
+DECODED = 64
+CASE_TIMEOUT_S = 3600
+# (engine, weights, KV, flash attention). The first of each engine runs the 16K cases too.
+LARIAT = [("lariat", "bf16", "f16", None), ("lariat", "f32", "f32", None)]
+LLAMA = [
+    ("llama.cpp", "F16", "f16", "on"),
+    ("llama.cpp", "F16", "f16", "off"),
+    ("llama.cpp", "BF16", "f16", "on"),
+    ("llama.cpp", "F32", "f16", "on"),
+]
+LONG_CONFIGS = LARIAT + LLAMA[:2]
+
+
+def title(config):
+    engine, weights, kv, flash = config
+    return f"{engine} {weights}, {kv} KV" + (f", fa {flash}" if flash else "")
+
+
+def case_title(case):
+    kind, n = case
+    return f"prefill {n}" if kind == "pp" else f"decode at {n}"
+
+
+def run(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CASE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"no end after {CASE_TIMEOUT_S} s: {' '.join(command)}")
+    if done.returncode != 0:
+        sys.exit(f"exit code {done.returncode}: {' '.join(command)}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def lariat_command(args, config, case, out):
+    _, weights, kv, _ = config
+    kind, n = case
+    work = ["--pp", str(n), "--tg", "0", "--depth", "0"] if kind == "pp" else ["--pp", "0", "--tg", str(DECODED), "--depth", str(n)]
+    return [str(args.lariat), "bench", "--random-weights", str(SHAPE), *work, "--repeat", "1", "--warmup", "1",
+            "--threads", str(args.threads), "--dtype", weights, "--kv-type", kv, "--json-out", str(out)]
+
+
+def measure_lariat(args, config, case):
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        run(lariat_command(args, config, case, out.name))
+        record = json.loads(Path(out.name).read_text())["runs"][0]
+    return record["prefill_tps" if case[0] == "pp" else "decode_tps"], max(record["peak_rss_bytes_per_rank"])
+
+
+def llama_command(args, config, case, gguf):
+    _, _, kv, flash = config
+    kind, n = case
+    work = ["-p", str(n), "-n", "0"] if kind == "pp" else ["-p", "0", "-n", str(DECODED), "-d", str(n)]
+    return [str(args.llama_bench), "-m", str(gguf), *work, "-r", "1", "-t", str(args.threads), "-fa", flash,
+            "-ctk", kv, "-ctv", kv, "-ngl", "0", "-o", "json"]
+
+
+def measure_llama(args, config, case, gguf):
+    return json.loads(run(llama_command(args, config, case, gguf)))[0]["avg_ts"], None
+
+
+def cpu():
+    name = isa = ""
+    for line in Path("/proc/cpuinfo").read_text().split("\n"):
+        if line.startswith("model name") and not name:
+            name = line.split(":", 1)[1].strip()
+        if line.startswith("flags") and not isa:
+            flags = line.split()
+            wanted = ["sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16"]
+            isa = " ".join(f for f in wanted if f in flags)
+    family = [l.split(":")[1].strip() for l in Path("/proc/cpuinfo").read_text().split("\n") if l.startswith(("cpu family", "model\t"))][:2]
+    return f"{name} (family {family[0]}, model {family[1]})", isa
+
+
+def git(*args):
+    return subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True).stdout.strip()
+
+
+def table(configs, cases, results):
+    lines = ["| | " + " | ".join(title(c) for c in configs) + " | ratio |", "|---" * (len(configs) + 2) + "|"]
+    for case in cases:
+        values = {c: statistics.median(results[(c, case)]) for c in configs if results.get((c, case))}
+        ours = values.get(LARIAT[0])
+        peer = max((values[c] for c in LLAMA[:2] if c in values), default=None)
+        ratio = f"{ours / peer:.2f}" if ours and peer else ""
+        shown = [f"{values[c]:.1f}" if c in values else "" for c in configs]
+        lines.append(f"| {case_title(case)} | " + " | ".join(shown) + f" | {ratio} |")
+    return "\n".join(lines)
+
+
+def report(args, configs, cases, results, rss, seconds, load):
+    name, isa = cpu()
+    peaks = ", ".join(f"{title(c)}: {v / 2**20:.0f} MiB" for c, v in rss.items())
+    return f"""# Lariat beside llama.cpp, SmolLM2-135M shape
+
+- Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC; Lariat {git("rev-parse", "--short", "HEAD")}{" with local changes" if git("status", "--porcelain", "--untracked-files=no") else ""}; llama.cpp: {args.llama_version}
+- CPU: {name}, {os.cpu_count()} cores, {args.threads} threads used; {isa}; {platform.system()} {platform.release()}
+- Load average at the start: {load[0]:.2f}; the run took {seconds / 60:.0f} min
+- Command: `{args.command}`
+
+Shape: 30 layers, d 576, 9/3 heads, D 64, ffn 1536, vocabulary 49152, tied; random weights in both. Tokens a second, median of
+{args.rounds} round(s) (16K: {args.long_rounds}) in which the engines take turns. Decode is {DECODED} tokens after the given depth. The ratio is
+{title(LARIAT[0])} over the better of llama.cpp F16 with flash attention on and off.
+
+{table(configs, cases, results)}
+
+Peak resident memory of the longest case: {peaks}.
+"""
+
+
+def plan(args):
+    cases = [("pp", 512), ("pp", 4096), ("tg", 0), ("tg", 4096)] + ([] if args.quick else [("pp", LONG), ("tg", LONG)])
+    configs = LARIAT + (LLAMA[:2] if args.quick else LLAMA)
+    todo = []
+    for r in range(max(args.rounds, args.long_rounds)):
+        for case in cases:
+            long_case = case[1] >= LONG
+            if r >= (args.long_rounds if long_case else args.rounds):
+                continue
+            todo += [(c, case) for c in configs if not long_case or c in LONG_CONFIGS]
+    order = [("pp", 512), ("pp", 4096), ("pp", LONG), ("tg", 0), ("tg", 4096), ("tg", LONG)]
+    return configs, [c for c in order if c in cases], todo
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama-bench", required=True, type=Path)
+    parser.add_argument("--llama-version", default="a native build", help="what to call the build in the report")
+    parser.add_argument("--lariat", type=Path, default=ROOT / "build/release/bin/lariat")
+    parser.add_argument("--name", default="llama-cpp-135m")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--long-rounds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out-dir", type=Path, default=ROOT / "docs/results")
+    args = parser.parse_args()
+    if args.quick:
+        args.rounds, args.long_rounds = 1, 0
+    for tool in (args.lariat, args.llama_bench):
+        if not os.access(tool, os.X_OK):
+            sys.exit(f"{tool} is not a program; build it first")
+    args.command = "bench/peer_llama.py --llama-bench PATH" + "".join(
+        f" {flag}" for flag in sys.argv[1:] if flag == "--quick" or flag.startswith(("--rounds", "--long-rounds", "--threads")))
+    load = os.getloadavg()
+    if load[0] > 0.5:
+        print(f"warning: load average {load[0]:.2f}; numbers of a busy machine mean little", file=sys.stderr)
+    configs, cases, todo = plan(args)
+    results, rss, start = {}, {}, time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for n, (config, case) in enumerate(todo, 1):
+            if config[0] == "lariat":
+                value, peak = measure_lariat(args, config, case)
+                rss[config] = max(rss.get(config, 0), peak)
+            else:
+                gguf = Path(folder) / f"{config[1]}.gguf"
+                if not gguf.exists():
+                    run([sys.executable, str(ROOT / "bench/make_gguf.py"), str(SHAPE), config[1], str(gguf)])
+                value, _ = measure_llama(args, config, case, gguf)
+            results.setdefault((config, case), []).append(value)
+            print(f"[{n}/{len(todo)}] {time.monotonic() - start:6.0f} s  {case_title(case)}, {title(config)}: {value:.1f} tok/s", flush=True)
+    text = report(args, configs, cases, results, rss, time.monotonic() - start, load)
+    args.out_dir.mkdir(parents=True, exist_ok=True)
+    out = args.out_dir / f"{datetime.date.today()}-{args.name}{'-quick' if args.quick else ''}"
+    out.with_suffix(".md").write_text(text)
+    raw = [{"config": title(c), "case": case_title(k), "tok_s": v} for (c, k), v in results.items()]
+    out.with_suffix(".json").write_text(json.dumps(raw, indent=1) + "\n")
+    print(f"\n{text}\nwritten: {out}.md and .json")
+
+
+if __name__ == "__main__":
+    main()
