@@ -21,7 +21,7 @@ run_ctest() {
   local preset=$1 out code=0
   shift
   out=$(mktemp)
-  ctest --test-dir "build/$preset" --output-on-failure --timeout 300 --no-tests=error -j "$JOBS" "$@" 2>&1 |
+  ctest --test-dir "build/$preset" --output-on-failure --timeout "${CTEST_TIMEOUT:-300}" --no-tests=error -j "$JOBS" "$@" 2>&1 |
     tee "$out" || code=$?
   local total failed skipped
   total=$(sed -n 's/.* tests failed out of \([0-9]*\).*/\1/p' "$out" | tail -n 1)
