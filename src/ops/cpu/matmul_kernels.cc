@@ -1,0 +1,163 @@
+// Matrix and vector products over packed panels: tasks built from the register tile.
+#include "ops/cpu/matmul_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/matmul_kernels.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "ops/cpu/matmul_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::cpu::HWY_NAMESPACE {
+
+// Length of a block of K: kGemmPanels panels of it, widened, are 64 KiB.
+inline constexpr int64_t kBlockK = 256;
+inline constexpr int64_t kGroupColumns = kGemmPanels * kPanel;
+
+struct GemmScratch {
+  float wide[kGemmPanels * kBlockK * kPanel];
+  float acc[kGemmRowsMax * kGroupColumns];
+};
+
+template <typename W>
+const W* panel_data(const PackedMatrix& w, int64_t panel) {
+  return reinterpret_cast<const W*>(w.data) + panel * w.k * kPanel;
+}
+
+// Widens `kc` steps of `panels` panels into [panels][kBlockK][16]. f32 weights are used in place.
+template <typename W>
+void widen_block(const W* w, int64_t panel_stride, int64_t panels, int64_t kc, float* HWY_RESTRICT wide) {
+  for (int64_t p = 0; p < panels; ++p) {
+    const W* HWY_RESTRICT from = w + p * panel_stride;
+    float* HWY_RESTRICT to = wide + p * kBlockK * kPanel;
+    for (int64_t i = 0; i < kc * kPanel; i += static_cast<int64_t>(kLanes))
+      hn::Store(load_widen(from + i), F32Tag(), to + i);
+  }
+}
+
+// One block of K of all rows of the task.
+void multiply_block(const MatmulTask& task, Tile<float> tile, float* acc) {
+  const float* x = tile.x;
+  const float* w = tile.w;
+  for (int64_t p = 0; p < task.panels;) {
+    int64_t taken = 0;
+    for (int64_t r = 0; r < task.rows;) {
+      const int64_t rows = HWY_MIN(task.rows - r, static_cast<int64_t>(kTileRows));
+      // Every row tile of this pass takes as many panels as a full one would.
+      taken = HWY_MIN(task.panels - p, static_cast<int64_t>(tile_panels(kTileRows)));
+      const TileFn<float> fn = tile_fn<float>(rows, taken);
+      tile.x = x + r * tile.x_stride;
+      tile.w = w + p * tile.panel_stride;
+      tile.acc = acc + r * kGroupColumns + p * kPanel;
+      fn(tile);
+      r += rows;
+    }
+    p += taken;
+  }
+}
+
+template <typename W>
+void gemm(const MatmulTask& task) {
+  const MatmulArgs& args = *task.args;
+  auto& scratch = *reinterpret_cast<GemmScratch*>(task.scratch);
+  const W* panels = panel_data<W>(args.w, task.panel0);
+  const int64_t source_stride = args.w.k * kPanel;
+  for (int64_t k0 = 0; k0 < args.w.k; k0 += kBlockK) {
+    const int64_t kc = HWY_MIN(kBlockK, args.w.k - k0);
+    const W* block = panels + k0 * kPanel;
+    Tile<float> tile{.w = nullptr,
+                     .panel_stride = 0,
+                     .x = args.x + task.row0 * args.x_stride + k0,
+                     .x_stride = args.x_stride,
+                     .k = kc,
+                     .acc = nullptr,
+                     .acc_stride = kGroupColumns,
+                     .resume = k0 > 0};
+    if constexpr (std::is_same_v<W, float>) {
+      tile.w = block;
+      tile.panel_stride = source_stride;
+    } else {
+      widen_block(block, source_stride, task.panels, kc, scratch.wide);
+      tile.w = scratch.wide;
+      tile.panel_stride = kBlockK * kPanel;
+    }
+    multiply_block(task, tile, scratch.acc);
+  }
+  finish_rows(args, task.row0, task.rows, task.panel0 * kPanel, task.panels * kPanel, scratch.acc,
+              kGroupColumns);
+}
+
+// Panels outer, so that weights come from memory once; several row tiles reread them from cache.
+template <typename W>
+void gemv(const MatmulTask& task) {
+  const MatmulArgs& args = *task.args;
+  constexpr int64_t kMostPanels = 8;
+  HWY_ALIGN float acc[kTileRows * kMostPanels * kPanel];
+  const int64_t tiles = (task.rows + static_cast<int64_t>(kTileRows) - 1) / static_cast<int64_t>(kTileRows);
+  const int64_t tile_rows = (task.rows + tiles - 1) / tiles;
+  for (int64_t p = 0; p < task.panels;) {
+    int64_t taken =
+        HWY_MIN(task.panels - p, static_cast<int64_t>(tile_panels(static_cast<size_t>(tile_rows))));
+    for (int64_t r = 0; r < task.rows; r += tile_rows) {
+      const int64_t rows = HWY_MIN(tile_rows, task.rows - r);
+      const TileFn<W> fn = tile_fn<W>(rows, taken);
+      fn({.w = panel_data<W>(args.w, task.panel0 + p),
+          .panel_stride = args.w.k * kPanel,
+          .x = args.x + (task.row0 + r) * args.x_stride,
+          .x_stride = args.x_stride,
+          .k = args.w.k,
+          .acc = acc,
+          .acc_stride = kMostPanels * kPanel,
+          .resume = false});
+      finish_rows(args, task.row0 + r, rows, (task.panel0 + p) * kPanel, taken * kPanel, acc,
+                  kMostPanels * kPanel);
+    }
+    p += taken;
+  }
+}
+
+void gemm_any(const MatmulTask& task) {
+  switch (task.args->w.dtype) {
+    case DType::kBF16:
+      return gemm<Bf16Bits>(task);
+    case DType::kF16:
+      return gemm<F16Bits>(task);
+    default:
+      return gemm<float>(task);
+  }
+}
+
+void gemv_any(const MatmulTask& task) {
+  switch (task.args->w.dtype) {
+    case DType::kBF16:
+      return gemv<Bf16Bits>(task);
+    case DType::kF16:
+      return gemv<F16Bits>(task);
+    default:
+      return gemv<float>(task);
+  }
+}
+
+size_t gemm_scratch() {
+  return sizeof(GemmScratch);
+}
+
+}  // namespace lariat::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat::cpu {
+HWY_EXPORT(gemm_any);
+HWY_EXPORT(gemv_any);
+HWY_EXPORT(gemm_scratch);
+
+size_t gemm_scratch_bytes() {
+  return HWY_DYNAMIC_DISPATCH(gemm_scratch)();
+}
+void gemm_task(const MatmulTask& task) {
+  HWY_DYNAMIC_DISPATCH(gemm_any)(task);
+}
+void gemv_task(const MatmulTask& task) {
+  HWY_DYNAMIC_DISPATCH(gemv_any)(task);
+}
+}  // namespace lariat::cpu
+#endif

@@ -1,0 +1,148 @@
+// The register tile of every product: MR rows of x times NP panels of weights, one FMA chain an output.
+// Included once per target. Partial chains live in f32 memory between blocks of K, which is exact.
+#if defined(LARIAT_OPS_CPU_MATMUL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LARIAT_OPS_CPU_MATMUL_TILE_INL_H_
+#undef LARIAT_OPS_CPU_MATMUL_TILE_INL_H_
+#else
+#define LARIAT_OPS_CPU_MATMUL_TILE_INL_H_
+#endif
+
+#include "ops/cpu/simd_common-inl.h"
+#include "ops/matmul.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::cpu::HWY_NAMESPACE {
+
+inline constexpr size_t kPanelVecs = kPanel / kLanes;
+
+// Accumulators that fit the register file beside the weights and the broadcast.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+inline constexpr size_t kAccumulators = 12;
+#else
+inline constexpr size_t kAccumulators = 24;
+#endif
+// Most rows of a tile: six, or fewer where one panel of six rows does not fit.
+inline constexpr size_t kTileRows = HWY_MIN(size_t{6}, kAccumulators / kPanelVecs);
+
+// Panels of a tile of `rows` rows: as many as fit, a power of two, at most eight.
+constexpr size_t tile_panels(size_t rows) {
+  size_t panels = 8;
+  while (panels > 1 && rows * panels * kPanelVecs > kAccumulators) panels /= 2;
+  return panels;
+}
+
+template <typename W>
+struct Tile {
+  const W* w;            // first panel, at the first k
+  int64_t panel_stride;  // elements between panels
+  const float* x;        // first row, at the first k
+  int64_t x_stride;
+  int64_t k;   // length of this block of the chains
+  float* acc;  // [MR][acc_stride]: the chains so far, in and out
+  int64_t acc_stride;
+  bool resume;  // false: the chains start here, from zero
+};
+
+template <size_t MR, size_t NP, typename W>
+HWY_NOINLINE void run_tile(const Tile<W>& t) {
+  constexpr size_t NV = NP * kPanelVecs;
+  const F32Tag d;
+  F32Vec acc[MR][NV];
+  LARIAT_UNROLL
+  for (size_t i = 0; i < MR; ++i) {
+    LARIAT_UNROLL
+    for (size_t j = 0; j < NV; ++j)
+      acc[i][j] = t.resume ? hn::LoadU(d, t.acc + i * t.acc_stride + j * kLanes) : hn::Zero(d);
+  }
+  const W* HWY_RESTRICT w = t.w;
+  const float* HWY_RESTRICT x = t.x;
+  const int64_t x_stride = t.x_stride;
+  const int64_t panel_stride = t.panel_stride;
+  for (int64_t k = 0; k < t.k; ++k, w += kPanel, ++x) {
+    F32Vec b[NV];
+    LARIAT_UNROLL
+    for (size_t j = 0; j < NV; ++j)
+      b[j] = load_widen(w + static_cast<int64_t>(j / kPanelVecs) * panel_stride + j % kPanelVecs * kLanes);
+    LARIAT_UNROLL
+    for (size_t i = 0; i < MR; ++i) {
+      const F32Vec a = hn::Set(d, x[static_cast<int64_t>(i) * x_stride]);
+      LARIAT_UNROLL
+      for (size_t j = 0; j < NV; ++j) acc[i][j] = hn::MulAdd(a, b[j], acc[i][j]);
+    }
+  }
+  LARIAT_UNROLL
+  for (size_t i = 0; i < MR; ++i) {
+    LARIAT_UNROLL
+    for (size_t j = 0; j < NV; ++j) hn::StoreU(acc[i][j], d, t.acc + i * t.acc_stride + j * kLanes);
+  }
+}
+
+template <typename W>
+using TileFn = void (*)(const Tile<W>&);
+
+template <size_t MR, typename W>
+TileFn<W> tile_fn_of_rows(int64_t panels) {
+  constexpr size_t kMost = tile_panels(MR);
+  if constexpr (kMost >= 8) {
+    if (panels >= 8) return run_tile<MR, 8, W>;
+  }
+  if constexpr (kMost >= 4) {
+    if (panels >= 4) return run_tile<MR, 4, W>;
+  }
+  if constexpr (kMost >= 2) {
+    if (panels >= 2) return run_tile<MR, 2, W>;
+  }
+  return run_tile<MR, 1, W>;
+}
+
+// The tile for `rows` (1..kTileRows) and `panels`, the latter clipped to what it takes: a power of two.
+template <typename W>
+TileFn<W> tile_fn(int64_t rows, int64_t& panels) {
+  const auto most = static_cast<int64_t>(tile_panels(static_cast<size_t>(rows)));
+  int64_t taken = 1;
+  while (taken * 2 <= panels && taken * 2 <= most) taken *= 2;
+  panels = taken;
+  switch (rows) {
+    case 1:
+      return tile_fn_of_rows<1, W>(taken);
+    case 2:
+      return tile_fn_of_rows<HWY_MIN(size_t{2}, kTileRows), W>(taken);
+    case 3:
+      return tile_fn_of_rows<HWY_MIN(size_t{3}, kTileRows), W>(taken);
+    case 4:
+      return tile_fn_of_rows<HWY_MIN(size_t{4}, kTileRows), W>(taken);
+    case 5:
+      return tile_fn_of_rows<HWY_MIN(size_t{5}, kTileRows), W>(taken);
+    default:
+      return tile_fn_of_rows<HWY_MIN(size_t{6}, kTileRows), W>(taken);
+  }
+}
+
+// Complete chains become outputs: out = chain (+ bias) or out = out + (chain (+ bias)); columns beyond N are
+// dropped.
+inline void finish_rows(const MatmulArgs& args, int64_t row0, int64_t rows, int64_t column0, int64_t columns,
+                        const float* acc, int64_t acc_stride) {
+  const F32Tag d;
+  const int64_t valid = HWY_MIN(columns, args.w.n - column0);
+  for (int64_t r = 0; r < rows; ++r, acc += acc_stride) {
+    float* out = args.out + (row0 + r) * args.out_stride + column0;
+    for (int64_t c = 0; c < valid; c += static_cast<int64_t>(kLanes)) {
+      const size_t n = static_cast<size_t>(HWY_MIN(valid - c, static_cast<int64_t>(kLanes)));
+      auto v = hn::LoadU(d, acc + c);
+      if (n == kLanes) {
+        if (args.bias != nullptr) v = hn::Add(v, hn::LoadU(d, args.bias + column0 + c));
+        if (args.accumulate) v = hn::Add(hn::LoadU(d, out + c), v);
+        hn::StoreU(v, d, out + c);
+      } else {
+        if (args.bias != nullptr) v = hn::Add(v, load_tail(args.bias + column0 + c, n));
+        if (args.accumulate) v = hn::Add(load_tail(out + c, n), v);
+        store_tail(v, out + c, n);
+      }
+    }
+  }
+}
+
+}  // namespace lariat::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
