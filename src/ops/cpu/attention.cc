@@ -1,0 +1,290 @@
+// The CPU attention kernel: one tile of query rows against key tiles, with online softmax (flash attention).
+// Source: docs/sources.md#flash-attention (Dao 2023, algorithm 1, forward); the split of keys is Dao et al.'s
+// flash-decoding, with boundaries fixed by local slot.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/cpu/attention_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/attention.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "ops/cpu/attention_gather-inl.h"
+#include "ops/cpu/attention_micro-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lariat::cpu::HWY_NAMESPACE {
+
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+// Up to this many query rows, narrow K/V are widened in registers: one pass of the 6-row kernels reads them
+// once. With more rows a tile is widened to scratch and then read by every group of six.
+constexpr int64_t kInRegisterRows = kRows;
+
+// Everything a task works on, carved from its scratch.
+struct TileWork {
+  float* q;         // [rows][k_dim], times scale * log2(e)
+  float* o;         // [rows][v_stride], of the current split
+  float* m;         // [rows]
+  float* sums;      // [rows][16], lanes of l
+  float* scores;    // [6][64]
+  float* k;         // [4][k_dim][16]
+  float* v;         // [64][v_stride]
+  SlotRange* seen;  // [rows], visible slots
+  int64_t rows;
+  int64_t v_stride;
+  int v_vecs;
+};
+
+TileWork carve(const TileTask& task, std::byte* scratch) {
+  const KvLayout& layout = task.row->kv.layout;
+  const int group = task.params->heads / layout.kv_heads;
+  TileWork w;
+  w.rows = task.tokens * group;
+  w.v_stride = state_stride(layout.v_dim);
+  w.v_vecs = (layout.v_dim + kN - 1) / kN;
+  const int64_t rows_max = tile_rows_max(group);
+  float* next = reinterpret_cast<float*>(scratch);
+  const auto take = [&next](int64_t floats) {
+    float* p = next;
+    next += (floats + 15) / 16 * 16;
+    return p;
+  };
+  w.scores = take(kRows * kKeyTile);
+  w.o = take(rows_max * w.v_stride);
+  w.sums = take(rows_max * 16);
+  w.m = take(rows_max);
+  w.q = take(rows_max * layout.k_dim);
+  w.k = take(int64_t{kKeyTile} * layout.k_dim);
+  w.v = take(kKeyTile * w.v_stride);
+  w.seen = reinterpret_cast<SlotRange*>(next);
+  return w;
+}
+
+void load_queries(const TileTask& task, const TileWork& w) {
+  const KvLayout& layout = task.row->kv.layout;
+  const int heads = task.params->heads;
+  const int group = heads / layout.kv_heads;
+  // Scores in base 2: one rounding of the factor, one of each product, in prefill and decode alike.
+  const float factor = static_cast<float>(static_cast<double>(task.params->scale) * 1.4426950408889634);
+  for (int64_t i = 0; i < task.tokens; ++i) {
+    const int64_t token = task.t0 + i;
+    const float* from = task.row->q + (token * heads + int64_t{task.kv_head} * group) * layout.k_dim;
+    float* to = w.q + i * group * layout.k_dim;
+    for (int64_t j = 0; j < int64_t{group} * layout.k_dim; ++j) to[j] = from[j] * factor;
+    SlotRange seen = visible_slots(task.params->mask, *task.row, task.row->q_pos[token]);
+    seen.lo = std::max(seen.lo, task.slots.lo);
+    seen.hi = std::max(seen.lo, std::min(seen.hi, task.slots.hi));
+    std::fill_n(w.seen + i * group, group, seen);
+  }
+}
+
+// Part of `seen` inside a tile, relative to it.
+HWY_INLINE SlotRange in_tile(SlotRange seen, int64_t tile_slot) {
+  const int64_t lo = std::clamp<int64_t>(seen.lo - tile_slot, 0, kKeyTile);
+  return SlotRange{lo, std::clamp<int64_t>(seen.hi - tile_slot, lo, kKeyTile)};
+}
+
+// Adds weights times values for rows whose visible keys differ: each row gets exactly its own keys, in
+// ascending order, so neither the bits nor a NaN of a key it does not see can reach it.
+template <class T>
+void add_values(const TileWork& w, int64_t r0, int rows, const SlotRange* keys, const KeyTile<T>& tile,
+                const float* alpha) {
+  float* o = w.o + r0 * w.v_stride;
+  SlotRange common = keys[0];
+  bool same = true;
+  for (int r = 1; r < rows; ++r) {
+    same = same && keys[r].lo == keys[0].lo && keys[r].hi == keys[0].hi;
+    common.lo = std::max(common.lo, keys[r].lo);
+    common.hi = std::min(common.hi, keys[r].hi);
+  }
+  if (same) return pv<T>(rows, w.scores, tile.v, common, w.v_vecs, alpha, o, w.v_stride);
+  const float one[kRows] = {1, 1, 1, 1, 1, 1};
+  if (common.empty()) {
+    for (int r = 0; r < rows; ++r) {
+      if (keys[r].empty()) continue;
+      pv<T>(1, w.scores + r * kKeyTile, tile.v, keys[r], w.v_vecs, alpha + r, o + r * w.v_stride, w.v_stride);
+    }
+    return;
+  }
+  for (int r = 0; r < rows; ++r)
+    pv<T>(1, w.scores + r * kKeyTile, tile.v, {keys[r].lo, common.lo}, w.v_vecs, alpha + r,
+          o + r * w.v_stride, w.v_stride);
+  pv<T>(rows, w.scores, tile.v, common, w.v_vecs, one, o, w.v_stride);
+  for (int r = 0; r < rows; ++r) {
+    if (keys[r].hi == common.hi) continue;
+    pv<T>(1, w.scores + r * kKeyTile, tile.v, {common.hi, keys[r].hi}, w.v_vecs, one, o + r * w.v_stride,
+          w.v_stride);
+  }
+}
+
+// One online-softmax update of up to six rows with one key tile. A row that sees no key of it is untouched.
+template <class T>
+void update_rows(const TileTask& task, const TileWork& w, int64_t r0, int rows, int64_t tile_slot,
+                 const KeyTile<T>& tile) {
+  const int k_dim = task.row->kv.layout.k_dim;
+  SlotRange keys[kRows];
+  SlotRange all{kKeyTile, 0};
+  for (int r = 0; r < rows; ++r) {
+    keys[r] = in_tile(w.seen[r0 + r], tile_slot);
+    if (keys[r].empty()) continue;
+    all.lo = std::min(all.lo, keys[r].lo);
+    all.hi = std::max(all.hi, keys[r].hi);
+  }
+  if (all.empty()) return;
+  qk<T>(rows, w.q + r0 * k_dim, k_dim, tile.k, k_dim, all, w.scores);
+  HWY_ALIGN float m[16] = {};
+  HWY_ALIGN float drop[16] = {};
+  for (int r = 0; r < rows; ++r) {
+    const float before = w.m[r0 + r];
+    if (keys[r].empty()) {
+      m[r] = before;
+      continue;
+    }
+    const float top = row_max(w.scores + r * kKeyTile, keys[r]);
+    const float after = before > top ? before : top;
+    w.m[r0 + r] = after;
+    // All visible scores -inf (an overflow): any finite reference gives weights 0.
+    m[r] = after == kNegInf ? 0.0f : after;
+    drop[r] = before - m[r];
+  }
+  HWY_ALIGN float alpha[16];
+  for (int i = 0; i < 16; i += kN) hn::Store(exp2_neg(hn::Load(F32Tag(), drop + i)), F32Tag(), alpha + i);
+  for (int r = 0; r < rows; ++r) {
+    if (!keys[r].empty()) row_weights(w.scores + r * kKeyTile, m[r], alpha[r], w.sums + (r0 + r) * 16);
+  }
+  add_values<T>(w, r0, rows, keys, tile, alpha);
+}
+
+template <class T>
+void update_all(const TileTask& task, const TileWork& w, int64_t tile_slot, const KeyTile<T>& tile) {
+  for (int64_t r = 0; r < w.rows; r += kRows)
+    update_rows<T>(task, w, r, static_cast<int>(std::min<int64_t>(kRows, w.rows - r)), tile_slot, tile);
+}
+
+template <class T>
+void attend_keys(const TileTask& task, const TileWork& w, int64_t tile_slot, SlotRange keys) {
+  const KvPages& kv = task.row->kv;
+  const bool k_in_place = kv.layout.slots % kKvBlock == 0;
+  const bool v_in_place = kv.layout.v_dim % kN == 0;
+  if constexpr (!std::is_same_v<T, float>) {
+    if (w.rows <= kInRegisterRows && k_in_place && v_in_place) {
+      KeyTile<T> stored;
+      point_k(kv, task.kv_head, tile_slot, keys, stored);
+      point_v(kv, task.kv_head, tile_slot, keys, stored);
+      return update_all<T>(task, w, tile_slot, stored);
+    }
+  }
+  KeyTile<float> tile;
+  if constexpr (std::is_same_v<T, float>) {
+    if (k_in_place) point_k(kv, task.kv_head, tile_slot, keys, tile);
+    if (v_in_place) point_v(kv, task.kv_head, tile_slot, keys, tile);
+  }
+  if (!std::is_same_v<T, float> || !k_in_place) pack_k<T>(kv, task.kv_head, tile_slot, keys, w.k, tile);
+  if (!std::is_same_v<T, float> || !v_in_place) pack_v<T>(kv, task.kv_head, tile_slot, keys, w.v, tile);
+  update_all<float>(task, w, tile_slot, tile);
+}
+
+template <class T>
+void attend_split(const TileTask& task, const TileWork& w, SlotRange split) {
+  std::fill_n(w.o, w.rows * w.v_stride, 0.0f);
+  std::fill_n(w.m, w.rows, kNegInf);
+  std::fill_n(w.sums, w.rows * 16, 0.0f);
+  SlotRange all{split.hi, split.lo};
+  for (int64_t r = 0; r < w.rows; ++r) {
+    if (w.seen[r].empty()) continue;
+    all.lo = std::min(all.lo, std::max(w.seen[r].lo, split.lo));
+    all.hi = std::max(all.hi, std::min(w.seen[r].hi, split.hi));
+  }
+  for (int64_t slot = all.lo / kKeyTile * kKeyTile; slot < all.hi; slot += kKeyTile) {
+    const SlotRange keys = in_tile(all, slot);
+    if (!keys.empty()) attend_keys<T>(task, w, slot, keys);
+  }
+}
+
+void fold_split(const TileState& into, const TileState& from, int64_t rows, int v_dim) {
+  const F32Tag d;
+  const int64_t stride = state_stride(v_dim);
+  for (int64_t r = 0; r < rows; ++r) {
+    if (from.l[r] == 0.0f) continue;
+    float* a = into.acc + r * stride;
+    const float* b = from.acc + r * stride;
+    if (into.l[r] == 0.0f) {
+      into.m[r] = from.m[r];
+      into.l[r] = from.l[r];
+      std::copy_n(b, stride, a);
+      continue;
+    }
+    const float m = into.m[r] > from.m[r] ? into.m[r] : from.m[r];
+    const auto wa = exp2_neg(hn::Set(d, into.m[r] - m));
+    const auto wb = exp2_neg(hn::Set(d, from.m[r] - m));
+    into.m[r] = m;
+    into.l[r] = hn::GetLane(hn::MulAdd(hn::Set(d, from.l[r]), wb, hn::Mul(hn::Set(d, into.l[r]), wa)));
+    for (int64_t i = 0; i < stride; i += kN)
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, b + i), wb, hn::Mul(hn::LoadU(d, a + i), wa)), d, a + i);
+  }
+}
+
+void attend_tile_splits(const TileTask& task, std::byte* scratch, const TileState& state) {
+  const TileWork w = carve(task, scratch);
+  load_queries(task, w);
+  std::fill_n(state.l, w.rows, 0.0f);
+  SlotRange all{task.slots.hi, task.slots.lo};
+  for (int64_t r = 0; r < w.rows; ++r) {
+    if (w.seen[r].empty()) continue;
+    all.lo = std::min(all.lo, w.seen[r].lo);
+    all.hi = std::max(all.hi, w.seen[r].hi);
+  }
+  const int v_dim = task.row->kv.layout.v_dim;
+  for (int64_t slot = all.lo / kKeySplit * kKeySplit; slot < all.hi; slot += kKeySplit) {
+    const SlotRange split{std::max(slot, all.lo), std::min(slot + kKeySplit, all.hi)};
+    switch (task.row->kv.layout.dtype) {
+      case DType::kBF16:
+        attend_split<Bf16Bits>(task, w, split);
+        break;
+      case DType::kF16:
+        attend_split<F16Bits>(task, w, split);
+        break;
+      default:
+        attend_split<float>(task, w, split);
+        break;
+    }
+    // The lanes of l collapse into lane 0's place of `sums`, in the instruction set's one order.
+    for (int64_t r = 0; r < w.rows; ++r) {
+      const F32Tag d;
+      w.sums[r] = hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, w.sums + r * 16)));
+    }
+    fold_split(state, TileState{w.m, w.sums, w.o}, w.rows, v_dim);
+  }
+}
+
+}  // namespace lariat::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lariat::cpu {
+
+HWY_EXPORT(attend_tile_splits);
+HWY_EXPORT(fold_split);
+
+void attend_tile(const TileTask& task, std::byte* scratch, const TileState& state) {
+  HWY_DYNAMIC_DISPATCH(attend_tile_splits)(task, scratch, state);
+}
+
+void fold_state(const TileState& into, const TileState& from, int64_t rows, int v_dim) {
+  HWY_DYNAMIC_DISPATCH(fold_split)(into, from, rows, v_dim);
+}
+
+int64_t tile_rows_max(int group) {
+  return std::max<int64_t>(kQueryRows, group);
+}
+
+int64_t tile_scratch_bytes(int group, int k_dim, int v_dim) {
+  const int64_t rows = tile_rows_max(group);
+  const int64_t floats = 6 * kKeyTile + rows * (state_stride(v_dim) + 16 + 1 + k_dim) +
+                         kKeyTile * (k_dim + state_stride(v_dim)) + 7 * 16;
+  return floats * static_cast<int64_t>(sizeof(float)) + rows * static_cast<int64_t>(sizeof(SlotRange));
+}
+
+}  // namespace lariat::cpu
+#endif
