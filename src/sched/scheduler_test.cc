@@ -1,134 +1,17 @@
-// The scheduler's policy, point by point, on workloads small enough to follow by hand.
+// Rows come and go: admission checks, ends, cancelling, failures, a lost group.
 #include "sched/scheduler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
-#include "sched/test_worker.h"
+#include "sched/test_bench.h"
 
 namespace lariat {
 namespace {
 
-using sched_test::TestWorker;
-using testing::HasSubstr;
+using namespace sched_test;
 using namespace std::chrono_literals;
-
-SchedConfig small() {
-  SchedConfig c;
-  c.pages_total = 16;
-  c.page_tokens = 16;
-  c.max_batch = 8;
-  c.context = 1024;
-  c.vocab = 1000;
-  c.queue_max = 100;
-  return c;
-}
-
-std::shared_ptr<GenerateRequest> request(int prompt, int max_tokens) {
-  auto r = std::make_shared<GenerateRequest>();
-  for (int i = 0; i < prompt; ++i) r->prompt.push_back(i % 50);
-  r->max_tokens = max_tokens;
-  r->ignore_eos = true;
-  return r;
-}
-
-// A scheduler with its worker; time goes one millisecond a step.
-class Bench {
- public:
-  explicit Bench(const SchedConfig& config)
-      : config_(config), sched_(Scheduler::create(config).value()), worker_(config, Epoch(1)) {
-    sched_.group_formed(Epoch(1));
-  }
-
-  Status add(uint64_t id, std::shared_ptr<GenerateRequest> r, uint64_t seed = 7,
-             bool prompt_logprobs = false) {
-    const SequenceSpec spec{RowId(id), std::move(r), 0, seed, prompt_logprobs};
-    auto status = sched_.add({&spec, 1}, now_);
-    if (status.ok()) {
-      worker_.add(spec);
-      specs_[spec.id] = spec;
-    }
-    return status;
-  }
-
-  // One step; its plan is kept in `plan`. False if there was nothing to do.
-  bool step() {
-    now_ += 1ms;
-    auto p = sched_.next(now_);
-    if (!p) return false;
-    plan = *p;
-    finish_step();
-    return true;
-  }
-
-  void finish_step() {
-    auto events = sched_.complete(worker_.run(plan), now_);
-    ASSERT_TRUE(events.ok()) << events.error().message;
-    for (const SequenceEvent& e : *events) take(e);
-  }
-
-  void run(int steps_max = 100000) {
-    int steps = 0;
-    while (step()) ASSERT_LT(++steps, steps_max) << "does not end";
-    EXPECT_TRUE(sched_.idle());
-    EXPECT_EQ(sched_.counts().pages_used, 0);
-  }
-
-  // The row's tokens are those it makes alone.
-  void expect_alone(uint64_t id) {
-    const auto want = sched_test::alone(specs_.at(RowId(id)), sched_.tokens_max(), config_.vocab);
-    EXPECT_EQ(tokens[id], want.tokens);
-    EXPECT_EQ(finish[id], want.finish);
-    EXPECT_EQ(prompt[id], want.prompt);
-  }
-
-  void lose_group(uint64_t epoch) {
-    sched_.group_lost();
-    worker_ = TestWorker(config_, Epoch(epoch));
-    for (const auto& [id, spec] : specs_) worker_.add(spec);
-    sched_.group_formed(Epoch(epoch));
-  }
-
-  const PlanRow* planned(uint64_t id) const {
-    for (const PlanRow& row : plan.rows)
-      if (row.id == RowId(id)) return &row;
-    return nullptr;
-  }
-
-  Scheduler& sched() { return sched_; }
-  TestWorker& worker() { return worker_; }
-  Time now() const { return now_; }
-
-  StepPlan plan;
-  std::map<uint64_t, std::vector<int32_t>> tokens;
-  std::map<uint64_t, std::vector<float>> prompt;
-  std::map<uint64_t, FinishReason> finish;
-  std::map<uint64_t, Error> error;
-
- private:
-  void take(const SequenceEvent& e) {
-    const uint64_t id = e.id.get();
-    EXPECT_FALSE(finish.contains(id)) << "event after the last one of row " << id;
-    for (const PositionLogprobs& p : e.prompt) prompt[id].push_back(p.logprob);
-    if (e.token) {
-      EXPECT_EQ(e.output_index, tokens[id].size());
-      tokens[id].push_back(*e.token);
-    }
-    if (e.finish == FinishReason::kNone) return;
-    finish[id] = e.finish;
-    error[id] = e.error;
-    tokens[id];
-    prompt[id];
-  }
-
-  SchedConfig config_;
-  Scheduler sched_;
-  TestWorker worker_;
-  Time now_{};
-  std::map<RowId, SequenceSpec> specs_;
-};
+using testing::HasSubstr;
 
 TEST(Scheduler, OneRowFromPromptToLength) {
   Bench b(small());
@@ -175,25 +58,6 @@ TEST(Scheduler, PromptLargerThanThePoolIsRefusedAtOnce) {
   for (uint64_t id = 2; id <= 6; ++id) ASSERT_TRUE(b.add(id, request(10, 4)).ok());
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(b.step());
   EXPECT_EQ(b.finish.size(), 5u) << "four steps for four tokens, as without the refused one";
-}
-
-TEST(Scheduler, RowThatFillsThePoolEndsWithLength) {
-  Bench b(small());
-  ASSERT_TRUE(b.add(1, request(250, 100)).ok());
-  b.run();
-  EXPECT_EQ(b.tokens[1].size(), 7u) << "six stored, and one that need not be";
-  EXPECT_EQ(b.finish[1], FinishReason::kLength);
-  b.expect_alone(1);
-}
-
-TEST(Scheduler, TenRowsThatDoNotFitTogetherAllFinish) {
-  Bench b(small());
-  for (uint64_t id = 1; id <= 10; ++id) ASSERT_TRUE(b.add(id, request(100, 60), id).ok());
-  b.run();
-  for (uint64_t id = 1; id <= 10; ++id) {
-    EXPECT_EQ(b.tokens[id].size(), 60u);
-    b.expect_alone(id);
-  }
 }
 
 // Public reports C36: context 64.
@@ -264,23 +128,6 @@ TEST(Scheduler, MinTokensBansEndIdsUntilReached) {
   EXPECT_TRUE(b.plan.rows[0].sampling.banned.empty());
 }
 
-// Public reports C39: prompt holds token 5 ten times, output 7, 7, 3. Presence and frequency count output
-// only.
-TEST(Scheduler, CountsForPenalties) {
-  SamplingSettings frequency, repeated;
-  frequency.frequency_penalty = 1.0f;
-  repeated.repetition_penalty = 1.1f;
-  PenaltyCounts output_only(frequency, std::vector<int32_t>(10, 5));
-  PenaltyCounts repetition(repeated, std::vector<int32_t>(10, 5));
-  PenaltyCounts none({}, std::vector<int32_t>(10, 5));
-  for (auto* counts : {&output_only, &repetition, &none})
-    for (const int32_t token : {7, 7, 3}) counts->add_output(token);
-  const PlanTokenCount five{5, 0, true}, seven{7, 2, false}, three{3, 1, false};
-  EXPECT_EQ(output_only.counts(), (std::vector<PlanTokenCount>{seven, three}));
-  EXPECT_EQ(repetition.counts(), (std::vector<PlanTokenCount>{five, seven, three}));
-  EXPECT_TRUE(none.counts().empty());
-}
-
 TEST(Scheduler, PromptLogprobsComeOnceInChunks) {
   SchedConfig c = small();
   c.chunk_tokens = 7;
@@ -293,96 +140,6 @@ TEST(Scheduler, PromptLogprobsComeOnceInChunks) {
     EXPECT_EQ(b.prompt[1].size(), static_cast<size_t>(prompt - 1));
     b.expect_alone(1);
   }
-}
-
-TEST(Scheduler, TwoRowsThatEachNeedMoreThanHalfThePool) {
-  Bench b(small());
-  ASSERT_TRUE(b.add(1, request(100, 90), 1).ok());
-  ASSERT_TRUE(b.add(2, request(100, 90), 2).ok());
-  b.run(1000);
-  b.expect_alone(1);
-  b.expect_alone(2);
-  EXPECT_EQ(b.tokens[1].size(), 90u);
-  EXPECT_EQ(b.tokens[2].size(), 90u);
-  EXPECT_EQ(b.sched().counts().preemptions_total, 1) << "the younger is put back once, not again and again";
-}
-
-TEST(Scheduler, DecodingRowsAdvanceEveryStepBesideALongPrompt) {
-  SchedConfig c = small();
-  c.pages_total = 20000;
-  c.context = 200000;
-  c.chunk_tokens = 512;
-  c.work = {.token = 10e6, .depth = 8192, .window = 0};
-  Bench b(c);
-  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(b.add(id, request(10, 200), id).ok());
-  ASSERT_TRUE(b.step());
-  ASSERT_TRUE(b.add(9, request(131072, 1)).ok());
-  for (size_t step = 2; step <= 200; ++step) {
-    ASSERT_TRUE(b.step());
-    for (uint64_t id = 1; id <= 3; ++id) ASSERT_EQ(b.tokens[id].size(), step);
-    const PlanRow* chunk = b.planned(9);
-    ASSERT_NE(chunk, nullptr);
-    ASSERT_LE(chunk->n, 512);
-    ASSERT_GE(chunk->n, 64);
-    // Bounded: that of 512 tokens at depth 0, or of the floor.
-    ASSERT_LE(c.work.of(chunk->pos0, chunk->n), std::max(c.work.of(0, 512), c.work.of(chunk->pos0, 64)));
-  }
-}
-
-TEST(Scheduler, ShortPromptBehindALongOneStartsAtOnce) {
-  SchedConfig c = small();
-  c.pages_total = 20000;
-  c.context = 200000;
-  c.chunk_tokens = 512;
-  Bench b(c);
-  ASSERT_TRUE(b.add(1, request(131072, 1)).ok());
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(b.step());
-  for (uint64_t id = 2; id <= 8; ++id) {
-    ASSERT_TRUE(b.add(id, request(100, 2), id).ok());
-    ASSERT_TRUE(b.step());
-    EXPECT_NE(b.planned(id), nullptr) << "first chunk in the first step";
-    EXPECT_EQ(b.tokens[id].size(), 1u);
-    EXPECT_NE(b.planned(1), nullptr) << "the long prompt has what is left of the step";
-  }
-}
-
-TEST(Scheduler, LongPromptAmongManyShortOnesIsNotStarved) {
-  SchedConfig c = small();
-  c.pages_total = 20000;
-  c.context = 200000;
-  c.chunk_tokens = 128;
-  c.queue_max = 1000;
-  Bench b(c);
-  ASSERT_TRUE(b.add(1, request(10000, 1)).ok());
-  uint64_t next_id = 2;
-  int since = 0;
-  while (!b.finish.contains(1)) {
-    // Enough short prompts to fill every step by themselves.
-    while (b.sched().counts().rows_waiting < 4) ASSERT_TRUE(b.add(next_id++, request(128, 1)).ok());
-    ASSERT_TRUE(b.step());
-    since = b.planned(1) ? 0 : since + 1;
-    ASSERT_LE(since, static_cast<int>(Scheduler::kPatience) + c.max_batch);
-    ASSERT_LT(next_id, 10000u);
-  }
-  EXPECT_GT(next_id, 100u);
-}
-
-TEST(Scheduler, AWaitingRowIsOvertakenOnlySoOften) {
-  SchedConfig c = small();
-  Bench b(c);
-  ASSERT_TRUE(b.add(1, request(100, 300), 1).ok());
-  ASSERT_TRUE(b.step());
-  ASSERT_TRUE(b.add(2, request(200, 2), 2).ok());  // fits only when row 1 is gone
-  uint64_t next_id = 3;
-  int overtook = 0;
-  while (!b.finish.contains(2)) {
-    while (b.sched().counts().rows_waiting < 3) ASSERT_TRUE(b.add(next_id++, request(4, 1)).ok());
-    ASSERT_TRUE(b.step());
-    overtook = static_cast<int>(b.finish.size()) - static_cast<int>(b.finish.contains(1));
-    ASSERT_LT(next_id, 5000u);
-  }
-  EXPECT_GE(overtook, Scheduler::kOvertakenMax);
-  EXPECT_LE(overtook, Scheduler::kOvertakenMax + 8 + 3);
 }
 
 TEST(Scheduler, CancelFreesAtOnceOrAfterTheStepInFlight) {
@@ -586,32 +343,6 @@ TEST(Scheduler, ProgressTellsWhereARowIs) {
   EXPECT_EQ(b.sched().counts().rows_running, 1);
   b.run();
   EXPECT_FALSE(b.sched().progress(RowId(1)).has_value());
-}
-
-TEST(WorkModel, ClosedFormIsTheSum) {
-  for (const int64_t window : {0, 1, 5, 16, 100}) {
-    const WorkModel w{.token = 3, .depth = 2, .window = window};
-    for (int64_t pos0 = 0; pos0 < 40; ++pos0) {
-      double sum = 0;
-      for (int64_t n = 0; n < 40; ++n) {
-        ASSERT_EQ(w.of(pos0, n), sum) << pos0 << " " << n << " " << window;
-        const int64_t keys = pos0 + n + 1;
-        sum += 3 + 2 * static_cast<double>(window > 0 ? std::min(keys, window) : keys);
-      }
-    }
-  }
-}
-
-TEST(WorkModel, LongestChunkWithinABudget) {
-  const WorkModel w{.token = 100, .depth = 1, .window = 0};
-  for (const int64_t pos0 : {0, 10, 1000, 100000})
-    for (const double budget : {0.0, 99.0, 101.0, 5000.0, 1e6}) {
-      const int64_t n = w.tokens_within(pos0, 512, budget);
-      EXPECT_TRUE(n == 0 || w.of(pos0, n) <= budget);
-      EXPECT_TRUE(n == 512 || w.of(pos0, n + 1) > budget);
-    }
-  EXPECT_EQ(w.tokens_within(0, 0, 1e9), 0);
-  EXPECT_EQ(w.tokens_within(0, -5, 1e9), 0);
 }
 
 }  // namespace
