@@ -1,0 +1,63 @@
+// What a request is read against: the served model's name, sizes, defaults and its text side.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lariat {
+
+// One chat prompt, messages already checked and in the template's form: `content` is a string, tool calls are
+// there where the client had them.
+struct ChatPrompt {
+  nlohmann::json messages;  // array of objects
+  nlohmann::json tools;     // array, or null
+  nlohmann::json variables = nlohmann::json::object();  // chat_template_kwargs
+};
+
+// Text to ids and back. Calls are const and may come from several threads at once.
+class TextCodec {
+ public:
+  virtual ~TextCodec() = default;
+
+  // A raw prompt: special tokens written in it are parsed, BOS is added if the tokenizer adds one.
+  virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
+  // Rendered with the generation prompt; text of messages never becomes a special token. kInvalidArgument
+  // carries the template's own message where it raises one.
+  virtual Result<std::vector<int32_t>> encode_chat(const ChatPrompt& prompt) const = 0;
+  virtual bool has_chat_template() const = 0;
+  // The bytes the token stands for, a special token's written form included; empty for an id without a token.
+  virtual std::string token_bytes(int32_t id) const = 0;
+  virtual std::optional<int32_t> bos_id() const = 0;
+};
+
+// generation_config.json, where it says something.
+struct GenerationDefaults {
+  std::optional<float> temperature;  // 0 with "do_sample": false
+  std::optional<float> top_p;
+  std::optional<int32_t> top_k;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::vector<int32_t> end_ids;  // eos_token_id, one or several
+};
+
+// From the text of generation_config.json; unknown keys are ignored. kCorruptData with the key that is wrong.
+Result<GenerationDefaults> parse_generation_config(std::string_view text);
+
+struct ModelContext {
+  std::string id;
+  const TextCodec* codec = nullptr;  // without one, completions take token ids and chat is refused
+  GenerationDefaults defaults;
+  int64_t context_tokens = 0;
+  int64_t kv_tokens_max = 0;  // tokens the KV memory holds for one request; 0: no bound of its own
+  int64_t vocab = 0;
+  int64_t created = 0;  // unix seconds, of /v1/models
+};
+
+}  // namespace lariat
