@@ -33,8 +33,8 @@ struct UsageReport {
   int64_t completion_tokens = 0;
 };
 
-// One answer in the making. Feed it every report of every generation in order; with a stream, `payloads` takes
-// the JSON texts to send for it. Concatenated over a stream, text and logprobs equal those of body().
+// One answer in the making. Feed it every report of every generation in order; with a stream, `payloads`
+// takes the JSON texts to send for it. Concatenated over a stream, text and logprobs equal those of body().
 class Answer {
  public:
   // `codec` may be null. The request's prompts are not needed any more once this is built.

@@ -22,13 +22,16 @@ Result<std::string> join_parts(size_t i, const json& parts) {
     const json& part = parts[p];
     if (!part.is_object()) return message_error(i, where, "must be an object, got " + describe(part));
     const auto type = part.find("type");
-    if (type == part.end() || !type->is_string()) return message_error(i, where + ".type", "must be a string");
+    if (type == part.end() || !type->is_string())
+      return message_error(i, where + ".type", "must be a string");
     if (*type != "text") {
-      return message_error(i, where, fmt::format("parts of type \"{}\" are not supported by this model",
-                                                 type->get<std::string>()));
+      return message_error(
+          i, where,
+          fmt::format("parts of type \"{}\" are not supported by this model", type->get<std::string>()));
     }
     const auto piece = part.find("text");
-    if (piece == part.end() || !piece->is_string()) return message_error(i, where + ".text", "must be a string");
+    if (piece == part.end() || !piece->is_string())
+      return message_error(i, where + ".text", "must be a string");
     text += piece->get<std::string>();
   }
   return text;

@@ -24,7 +24,8 @@ Result<Prompt> prompt_of_text(const std::string& path, const json& value, const 
   if (!ids.ok()) return field_error(path, ids.error().message);
   p.ids = std::move(*ids);
   if (p.ids.empty() && codec->bos_id()) p.ids.push_back(*codec->bos_id());
-  if (p.ids.empty()) return field_error(path, "is empty, and this model has no begin-of-text token to start from");
+  if (p.ids.empty())
+    return field_error(path, "is empty, and this model has no begin-of-text token to start from");
   return p;
 }
 
@@ -53,8 +54,8 @@ Result<std::vector<Prompt>> read_prompts(FieldReader& fields, const ModelContext
     return Ok{};
   };
   if (!prompt->is_string() && !prompt->is_array()) {
-    return field_error("prompt", "must be a string, an array of token ids, or an array of those, got " +
-                                     describe(*prompt));
+    return field_error(
+        "prompt", "must be a string, an array of token ids, or an array of those, got " + describe(*prompt));
   }
   if (prompt->is_string() || prompt->empty() || !((*prompt)[0].is_string() || (*prompt)[0].is_array())) {
     LARIAT_RETURN_IF_ERROR(add("prompt", *prompt));
@@ -67,7 +68,8 @@ Result<std::vector<Prompt>> read_prompts(FieldReader& fields, const ModelContext
     const json& item = (*prompt)[i];
     const std::string path = fmt::format("prompt[{}]", i);
     if (item.type() != (*prompt)[0].type()) {
-      return field_error(path, fmt::format("must be {} like the first, got {}", describe((*prompt)[0]), describe(item)));
+      return field_error(
+          path, fmt::format("must be {} like the first, got {}", describe((*prompt)[0]), describe(item)));
     }
     LARIAT_RETURN_IF_ERROR(add(path, item));
   }
@@ -80,7 +82,8 @@ void refuse_unimplemented(FieldReader& fields, int32_t n) {
   if (!suffix.empty()) fields.refuse("suffix", "is not implemented here");
   std::optional<int64_t> best_of;
   fields.integer("best_of", 1, INT32_MAX, best_of);
-  if (best_of && *best_of != 1 && *best_of != n) fields.refuse("best_of", "only 1 or the value of n is implemented");
+  if (best_of && *best_of != 1 && *best_of != n)
+    fields.refuse("best_of", "only 1 or the value of n is implemented");
 }
 
 void read_logprobs(FieldReader& fields, ParsedRequest& out, GenerateRequest& request) {
@@ -109,8 +112,8 @@ ApiResult<ParsedRequest> parse_completion(std::string_view body, const ModelCont
   LARIAT_RETURN_IF_ERROR(fields.status());
   LARIAT_ASSIGN(std::vector<Prompt> prompts, read_prompts(fields, model));
   if (static_cast<int64_t>(prompts.size()) * request.n > kChoicesMax) {
-    return field_error("n", fmt::format("{} prompts of {} choices are more than {}", prompts.size(), request.n,
-                                        kChoicesMax));
+    return field_error("n", fmt::format("{} prompts of {} choices are more than {}", prompts.size(),
+                                        request.n, kChoicesMax));
   }
   for (Prompt& p : prompts) {
     GenerateRequest one = request;

@@ -1,4 +1,5 @@
-// Typed fields of one JSON object from a client, read strictly: null is absent, true is no number, 1.5 no integer.
+// Typed fields of one JSON object from a client, read strictly: null is absent, true is no number, 1.5 no
+// integer.
 #pragma once
 
 #include <cstdint>

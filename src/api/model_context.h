@@ -16,8 +16,8 @@ namespace lariat {
 // One chat prompt, messages already checked and in the template's form: `content` is a string, tool calls are
 // there where the client had them.
 struct ChatPrompt {
-  nlohmann::json messages;  // array of objects
-  nlohmann::json tools;     // array, or null
+  nlohmann::json messages;                              // array of objects
+  nlohmann::json tools;                                 // array, or null
   nlohmann::json variables = nlohmann::json::object();  // chat_template_kwargs
 };
 

@@ -31,7 +31,7 @@ struct ParsedRequest {
   std::vector<std::string> echo_text;  // with echo: one a prompt, valid UTF-8
 };
 
-constexpr int32_t kChoicesMax = 128;       // prompts * n of one request
+constexpr int32_t kChoicesMax = 128;  // prompts * n of one request
 constexpr int32_t kTopLogprobsMax = 20;
 constexpr size_t kStopStringsMax = 4;
 constexpr size_t kStopBytesMax = 1024;

@@ -15,11 +15,22 @@ namespace {
 using nlohmann::json;
 
 // Names of vLLM's that change what comes back; ignoring them would answer another question than was asked.
-constexpr std::string_view kForeignFields[] = {
-    "guided_json",     "guided_regex",          "guided_choice",          "guided_grammar",
-    "structured_outputs", "use_beam_search",    "length_penalty",         "prompt_logprobs",
-    "bad_words",       "allowed_token_ids",     "include_stop_str_in_output", "truncate_prompt_tokens",
-    "stop_token_ids",  "documents",             "mm_processor_kwargs",    "continue_final_message"};
+constexpr std::string_view kForeignFields[] = {"guided_json",
+                                               "guided_regex",
+                                               "guided_choice",
+                                               "guided_grammar",
+                                               "structured_outputs",
+                                               "use_beam_search",
+                                               "length_penalty",
+                                               "prompt_logprobs",
+                                               "bad_words",
+                                               "allowed_token_ids",
+                                               "include_stop_str_in_output",
+                                               "truncate_prompt_tokens",
+                                               "stop_token_ids",
+                                               "documents",
+                                               "mm_processor_kwargs",
+                                               "continue_final_message"};
 
 void refuse_foreign(FieldReader& fields) {
   for (const std::string_view name : kForeignFields) {
@@ -63,16 +74,19 @@ void read_logit_bias(FieldReader& fields, int64_t vocab, SamplingSettings& s) {
     }
     if (!value.is_number()) return fields.fail(path, "must be a number, got " + describe(value));
     const double d = value.get<double>();
-    if (!(d >= -100 && d <= 100)) return fields.fail(path, "must be between -100 and 100, got " + value.dump());
+    if (!(d >= -100 && d <= 100))
+      return fields.fail(path, "must be between -100 and 100, got " + value.dump());
     s.logit_bias.emplace_back(id, static_cast<float>(d));
   }
 }
 
-void add_stop(FieldReader& fields, const std::string& path, const json& value, std::vector<std::string>& out) {
+void add_stop(FieldReader& fields, const std::string& path, const json& value,
+              std::vector<std::string>& out) {
   if (!value.is_string()) return fields.fail(path, "must be a string, got " + describe(value));
   std::string s = value.get<std::string>();
   if (s.empty()) return fields.fail(path, "must not be empty");
-  if (s.size() > kStopBytesMax) return fields.fail(path, fmt::format("is longer than {} bytes", kStopBytesMax));
+  if (s.size() > kStopBytesMax)
+    return fields.fail(path, fmt::format("is longer than {} bytes", kStopBytesMax));
   out.push_back(std::move(s));
 }
 
@@ -128,7 +142,8 @@ Status check_model(const json& body, const ModelContext& model) {
   LARIAT_RETURN_IF_ERROR(fields.status());
   if (name == model.id) return Ok{};
   return make_error(Errc::kNotFound,
-                    fmt::format("the model `{}` is not served here; this server has `{}`", name, model.id), "model");
+                    fmt::format("the model `{}` is not served here; this server has `{}`", name, model.id),
+                    "model");
 }
 
 void read_max_tokens(FieldReader& fields, std::optional<int64_t>& out) {
@@ -143,7 +158,8 @@ void read_max_tokens(FieldReader& fields, std::optional<int64_t>& out) {
   if (newer) out = newer;
 }
 
-void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& out, GenerateRequest& request) {
+void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& out,
+                 GenerateRequest& request) {
   refuse_foreign(fields);
   read_sampling(fields, model.defaults, request.sampling);
   read_logit_bias(fields, model.vocab, request.sampling);
@@ -190,9 +206,9 @@ ApiResult<Ok> place_prompt(std::vector<int32_t> prompt, std::optional<int64_t> w
 void finish_request(const ModelContext& model, ParsedRequest& out) {
   out.id = (out.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + random_hex();
   out.model = model.id;
-  out.created = std::chrono::duration_cast<std::chrono::seconds>(
-                    std::chrono::system_clock::now().time_since_epoch())
-                    .count();
+  out.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   const bool several = out.generations.size() > 1;
   for (size_t g = 0; g < out.generations.size(); ++g) {
     out.generations[g].id = several ? fmt::format("{}-{}", out.id, g) : out.id;

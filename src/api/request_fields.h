@@ -16,7 +16,8 @@ Result<nlohmann::json> parse_body(std::string_view body);
 Status check_model(const nlohmann::json& body, const ModelContext& model);
 
 // Sampling, limits and lengths into `request` (its prompt stays empty), stream options into `out`.
-void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& out, GenerateRequest& request);
+void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& out,
+                 GenerateRequest& request);
 
 // max_tokens or max_completion_tokens, absent if neither is given; a fault if both are and differ.
 void read_max_tokens(FieldReader& fields, std::optional<int64_t>& out);
