@@ -175,8 +175,7 @@ void attention(Stream& stream, const AttentionParams& params, std::span<const At
   std::vector<const Work*> streamed;
   std::vector<const Work*> split;
   for (const Work& w : works) (w.cost <= whole_max || w.splits() <= 1 ? streamed : split).push_back(&w);
-  std::stable_sort(streamed.begin(), streamed.end(),
-                   [](const Work* a, const Work* b) { return a->cost > b->cost; });
+  std::sort(streamed.begin(), streamed.end(), [](const Work* a, const Work* b) { return a->cost > b->cost; });
   Run run(stream, params, *layout);
   run.split(split);
   run.streamed(streamed);
