@@ -164,10 +164,9 @@ def environment(root):
 
 
 def opening_comment(root):
-    """A header, and a source file without a header of its name beside it, says first what it is."""
+    """A header, and a source file without a header of its name beside it, says first what it is. Tests name it."""
     for path in sources(root):
-        stem = re.sub(r"_(test|fuzz|bench)$", "", path.stem)
-        if path.suffix != ".h" and path.with_name(stem + ".h").exists():
+        if path.suffix != ".h" and (is_test(path) or path.with_suffix(".h").exists()):
             continue
         if not lines_of(path)[0].startswith("//"):
             yield f"{path.relative_to(root)}:1: opens without a comment that says what it is"
