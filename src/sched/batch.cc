@@ -88,6 +88,7 @@ void Scheduler::schedule(Row& row, int64_t n, StepPlan& plan) {
   in_flight_->rows.push_back(
       {planned.id, planned.pos0, planned.n, planned.sample, planned.prompt_logprobs >= 0});
   row.in_flight = true;
+  row.seen_by_group = true;
   row.last_served = steps_;
 }
 

@@ -69,6 +69,7 @@ class Row {
   int32_t preemptions = 0;
   bool in_flight = false;
   bool cancelled = false;
+  bool seen_by_group = false;  // was in a step of this epoch
   std::optional<Time> started;
 
  private:

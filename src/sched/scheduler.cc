@@ -97,7 +97,7 @@ bool Scheduler::cancel(RowId id) {
 
 void Scheduler::finish(Row& row) {
   pages_.release(row.pages);
-  if (row.started) forget_.push_back(row.id());
+  if (row.seen_by_group) forget_.push_back(row.id());
   running_.erase(row.arrival());
   waiting_.erase(row.arrival());
   rows_.erase(row.id());
@@ -163,7 +163,8 @@ void Scheduler::group_lost() {
   }
   // Pages stay where they are: a table is logical, and the rows will fill them again.
   for (const auto& [arrival, row] : running_) row->lose_kv();
-  forget_.clear();  // new workers know of no row
+  for (const auto& [id, row] : rows_) row->seen_by_group = false;  // new workers know of no row
+  forget_.clear();
 }
 
 void Scheduler::group_formed(Epoch epoch) {
