@@ -17,7 +17,6 @@ constexpr int64_t kHeadsMax = 1 << 14;
 constexpr int64_t kHeadDimMax = 1024;
 constexpr int64_t kWidthMax = 1 << 20;
 constexpr int64_t kFfnMax = 1 << 22;
-constexpr int64_t kVocabMax = 1 << 24;
 constexpr int64_t kPositionMax = 1 << 30;  // positions are int32
 constexpr size_t kEosMax = 64;
 
@@ -39,6 +38,13 @@ constexpr std::array<Family, 4> kFamilies = {{
     {Architecture::kQwen3, "qwen3", "Qwen3ForCausalLM", 32, 128, false, true, true},
     {Architecture::kMistral, "mistral", "MistralForCausalLM", 8, 0, false, false, false},
 }};
+
+const Family& family_of(Architecture architecture) {
+  const auto it = std::find_if(kFamilies.begin(), kFamilies.end(),
+                               [&](auto& f) { return f.architecture == architecture; });
+  LARIAT_CHECK(it != kFamilies.end(), "architecture {}", static_cast<int>(architecture));
+  return *it;
+}
 
 const Family* family_of_type(std::string_view type) {
   const auto it =
@@ -246,10 +252,11 @@ std::optional<DType> parse_dtype_claim(const JsonFields& f) {
 }  // namespace
 
 std::string_view architecture_name(Architecture architecture) {
-  for (const Family& f : kFamilies) {
-    if (f.architecture == architecture) return f.model_type;
-  }
-  return "?";
+  return family_of(architecture).model_type;
+}
+
+std::string_view architecture_class(Architecture architecture) {
+  return family_of(architecture).model_class;
 }
 
 Result<DecoderConfig> parse_config(std::string_view json) {

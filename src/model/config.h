@@ -15,23 +15,24 @@ enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3, kMistral };
 enum class Activation : uint8_t { kSilu };
 enum class RopeKind : uint8_t { kDefault, kLinear, kLlama3, kYarn };
 
-std::string_view architecture_name(Architecture architecture);  // "llama", "qwen2", ...
+std::string_view architecture_name(Architecture architecture);   // "llama", "qwen2", ...
+std::string_view architecture_class(Architecture architecture);  // "LlamaForCausalLM", ...
 
 // Rotary embedding as the file gives it; model/rope_table.h makes the frequencies. Fields of other kinds keep
 // their defaults, so that equal behaviour compares equal.
 struct RopeConfig {
   RopeKind kind = RopeKind::kDefault;
   double theta = 10000.0;
-  double factor = 1.0;                     // linear, llama3, yarn
-  double low_freq_factor = 1.0;            // llama3
-  double high_freq_factor = 4.0;           // llama3
-  int64_t original_max_position = 0;       // llama3, yarn
-  double beta_fast = 32.0;                 // yarn
-  double beta_slow = 1.0;                  // yarn
-  std::optional<double> attention_factor;  // yarn, if given
-  double mscale = 0.0;                     // yarn; 0: not given
-  double mscale_all_dim = 0.0;             // yarn; 0: not given
-  bool truncate = true;                    // yarn: ramp bounds rounded outward to whole pairs
+  double factor = 1.0;                          // linear, llama3, yarn
+  double low_freq_factor = 1.0;                 // llama3
+  double high_freq_factor = 4.0;                // llama3
+  int64_t original_max_position = 0;            // llama3, yarn
+  double beta_fast = 32.0;                      // yarn
+  double beta_slow = 1.0;                       // yarn
+  std::optional<double> attention_factor = {};  // yarn, if given
+  double mscale = 0.0;                          // yarn; 0: not given
+  double mscale_all_dim = 0.0;                  // yarn; 0: not given
+  bool truncate = true;                         // yarn: ramp bounds rounded outward to whole pairs
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
@@ -67,6 +68,7 @@ struct DecoderConfig {
 };
 
 constexpr size_t kConfigBytesMax = 8'000'000;
+constexpr int64_t kVocabMax = 1 << 24;
 
 // Reads the old layout (rope_theta, rope_scaling with `type` or `rope_type`) and the new one
 // (rope_parameters). Absent fields take the architecture's defaults in transformers 5. kUnsupported or

@@ -9,8 +9,8 @@ namespace lariat {
 namespace {
 
 void check_one(const TensorSource& source, const TensorRequirement& need, Problems& problems) {
-  const auto view = source.find(need.name);
-  if (!view) {
+  const auto meta = source.describe(need.name);
+  if (!meta) {
     if (const std::string why = source.unusable(need.name); !why.empty()) {
       problems.add("\"" + need.name + "\" is " + why);
     } else if (!need.optional) {
@@ -18,12 +18,12 @@ void check_one(const TensorSource& source, const TensorRequirement& need, Proble
     }
     return;
   }
-  if (view->shape != need.shape) {
-    problems.add("\"" + need.name + "\" has shape " + view->shape.str() + ", the config needs " +
+  if (meta->shape != need.shape) {
+    problems.add("\"" + need.name + "\" has shape " + meta->shape.str() + ", the config needs " +
                  need.shape.str());
   }
-  if (std::find(need.dtypes.begin(), need.dtypes.end(), view->dtype) == need.dtypes.end()) {
-    problems.add("\"" + need.name + "\" has type " + std::string(dtype_name(view->dtype)));
+  if (std::find(need.dtypes.begin(), need.dtypes.end(), meta->dtype) == need.dtypes.end()) {
+    problems.add("\"" + need.name + "\" has type " + std::string(dtype_name(meta->dtype)));
   }
 }
 

@@ -13,6 +13,11 @@
 
 namespace lariat {
 
+struct TensorMeta {
+  DType dtype = DType::kF32;
+  Shape shape;
+};
+
 // A source of another format maps names to its own. All methods may be called from several threads.
 class TensorSource {
  public:
@@ -21,6 +26,12 @@ class TensorSource {
   // Data aligned to its element type; valid until release(name) or the source's end. nullopt if there is no
   // such tensor, or if it cannot be viewed (then unusable() says why).
   virtual std::optional<ConstView> find(std::string_view name) const = 0;
+  // Type and shape without touching the data; nullopt as find().
+  virtual std::optional<TensorMeta> describe(std::string_view name) const {
+    const auto view = find(name);
+    if (!view) return std::nullopt;
+    return TensorMeta{view->dtype, view->shape};
+  }
   // Every tensor, sorted; also those that cannot be viewed.
   virtual std::vector<std::string_view> names() const = 0;
   // Why an existing tensor cannot be viewed ("stored as F8_E4M3, which is not supported"); else empty.
