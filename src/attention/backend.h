@@ -12,7 +12,8 @@
 
 namespace lariat {
 
-// One row's part in a pass: new positions [pos0, pos0 + n) after pos0 resident ones, over all ranks of the group.
+// One row's part in a pass: new positions [pos0, pos0 + n) after pos0 resident ones, over all ranks of the
+// group.
 struct AttendRow {
   std::span<const PageId> pages;  // logical page table, covering pos0 + n positions
   int32_t pos0 = 0;
@@ -20,8 +21,9 @@ struct AttendRow {
   Strategy strategy = Strategy::kAuto;
 };
 
-// Projections of the pass's tokens that this rank computes, rows in order, each row's tokens in position order.
-// q [t, H, D], k and v [t, G, D] at `stride` floats between tokens, rope applied; out [t, H, Dv] contiguous.
+// Projections of the pass's tokens that this rank computes, rows in order, each row's tokens in position
+// order. q [t, H, D], k and v [t, G, D] at `stride` floats between tokens, rope applied; out [t, H, Dv]
+// contiguous.
 struct AttentionInputs {
   LayerId layer;
   const float* q = nullptr;
@@ -37,11 +39,12 @@ class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
 
-  // Rows of the coming pass; spans stay valid until the next call. Works out slots and positions once for all layers.
+  // Rows of the coming pass; spans stay valid until the next call. Works out slots and positions once for all
+  // layers.
   virtual void begin_pass(std::span<const AttendRow> rows) = 0;
 
-  // Rounds k and v to the KV type and stores what this rank owns, then attends every row's q over its visible keys,
-  // the new ones included. Errors: a peer's loss or a deadline, by name; one rank alone cannot fail.
+  // Rounds k and v to the KV type and stores what this rank owns, then attends every row's q over its visible
+  // keys, the new ones included. Errors: a peer's loss or a deadline, by name; one rank alone cannot fail.
   virtual Status layer(Stream& stream, const AttentionInputs& inputs) = 0;
 };
 

@@ -30,6 +30,7 @@ void check_row(const AttentionParams& params, const AttentionRow& row) {
                params.mask.window);
   LARIAT_CHECK(row.slot_begin >= 0 && row.slot_begin % kKeySplit == 0, "slot_begin {} splits a key split",
                row.slot_begin);
+  LARIAT_CHECK(!row.accumulate || row.out.lse, "accumulate needs the lse");
   LARIAT_CHECK(row.slot_end <= row.kv.pages_count * layout.slots, "slot_end {} behind {} pages of {} slots",
                row.slot_end, row.kv.pages_count, layout.slots);
 }

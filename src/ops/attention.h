@@ -25,7 +25,8 @@ struct Mask {
 };
 
 // A Partial in memory somebody else owns: out [T, H, Dv] f32, lse [T, H] f32, natural log, scale applied.
-// No visible key: out = 0, lse = -inf (the identity of merge).
+// No visible key: out = 0, lse = -inf (the identity of merge). lse may be null for a result that nobody will
+// merge.
 struct PartialView {
   float* out = nullptr;
   float* lse = nullptr;
@@ -34,7 +35,7 @@ struct PartialView {
 // One row (sequence) of a call. The keys are local slots [slot_begin, slot_end) of `kv`; those the mask
 // hides, and slots outside the range, are never read into arithmetic (NaN there reaches nothing).
 struct AttentionRow {
-  const float* q = nullptr;        // [T, H, k_dim] f32, contiguous
+  const float* q = nullptr;        // [T, H, k_dim] f32, q_stride floats between tokens
   const int32_t* q_pos = nullptr;  // [T], non-decreasing
   int64_t t = 0;                   // query tokens; 0 is allowed and does nothing
   KvPages kv;
@@ -44,6 +45,7 @@ struct AttentionRow {
   int64_t slot_end = 0;
   PartialView out;  // overwritten, or folded into if `accumulate`
   bool accumulate = false;
+  int64_t q_stride = 0;  // 0: H * k_dim
 };
 
 struct AttentionParams {

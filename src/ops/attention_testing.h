@@ -1,6 +1,7 @@
 // Paged K/V filled with random tokens, for tests and benches of attention.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

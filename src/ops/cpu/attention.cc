@@ -67,9 +67,10 @@ void load_queries(const TileTask& task, const TileWork& w) {
   const int group = heads / layout.kv_heads;
   // Scores in base 2: one rounding of the factor, one of each product, in prefill and decode alike.
   const float factor = static_cast<float>(static_cast<double>(task.params->scale) * 1.4426950408889634);
+  const int64_t stride = task.row->q_stride != 0 ? task.row->q_stride : int64_t{heads} * layout.k_dim;
   for (int64_t i = 0; i < task.tokens; ++i) {
     const int64_t token = task.t0 + i;
-    const float* from = task.row->q + (token * heads + int64_t{task.kv_head} * group) * layout.k_dim;
+    const float* from = task.row->q + token * stride + int64_t{task.kv_head} * group * layout.k_dim;
     float* to = w.q + i * group * layout.k_dim;
     for (int64_t j = 0; j < int64_t{group} * layout.k_dim; ++j) to[j] = from[j] * factor;
     SlotRange seen = visible_slots(task.params->mask, *task.row, task.row->q_pos[token]);

@@ -62,7 +62,8 @@ void finish_tile(const TileTask& task, const TileState& state) {
   for (int64_t r = 0; r < task.tokens * group; ++r) {
     const int64_t row = (task.t0 + r / group) * heads + int64_t{task.kv_head} * group + r % group;
     float* out = task.row->out.out + row * v_dim;
-    float& lse = task.row->out.lse[row];
+    float unwanted = 0;
+    float& lse = task.row->out.lse ? task.row->out.lse[row] : unwanted;
     if (state.l[r] == 0.0f) {  // no visible key: the identity
       if (task.row->accumulate) continue;
       std::fill_n(out, v_dim, 0.0f);

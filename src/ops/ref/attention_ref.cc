@@ -27,7 +27,8 @@ double element(const std::byte* page, DType dtype, int64_t index) {
 PartialData one_query(const AttentionParams& params, const AttentionRow& row, int64_t t, int head) {
   const KvLayout& layout = row.kv.layout;
   const int kv_head = head / (params.heads / layout.kv_heads);
-  const float* q = row.q + (t * params.heads + head) * layout.k_dim;
+  const int64_t q_stride = row.q_stride != 0 ? row.q_stride : int64_t{params.heads} * layout.k_dim;
+  const float* q = row.q + t * q_stride + int64_t{head} * layout.k_dim;
   std::vector<int64_t> slots;
   std::vector<double> scores;
   double top = kNegInf;
@@ -82,7 +83,7 @@ void attention(const AttentionParams& params, std::span<const AttentionRow> rows
         }
         for (int d = 0; d < v_dim; ++d)
           row.out.out[at * v_dim + d] = static_cast<float>(part.out[static_cast<size_t>(d)]);
-        row.out.lse[at] = static_cast<float>(part.lse[0]);
+        if (row.out.lse) row.out.lse[at] = static_cast<float>(part.lse[0]);
       }
     }
   }

@@ -1,0 +1,74 @@
+// The attention of one decoder layer, as a model calls it: new K/V are stored, every row attends. How many
+// ranks hold the keys, and what moves between them, is behind this interface (docs/design.md §4).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "kv/kv_store.h"
+#include "ops/attention.h"
+#include "placement/placement.h"
+
+namespace lariat {
+
+// One sequence's part in a step, as this rank computes it. The memory it points to lives until the step's
+// last layer is done.
+struct StepRow {
+  int64_t first = 0;                           // its first token in the step's [T, ..] arrays
+  int64_t n = 0;                               // new tokens computed here; 0 is allowed
+  const int32_t* positions = nullptr;          // [n], rising
+  int64_t length = 0;                          // positions the sequence has after this step, on all ranks
+  std::span<const std::vector<PageId>> pages;  // a table for each cache group
+};
+
+// Query, key and value of all T tokens of a step, rope applied: q [T, heads, k_dim], k [T, kv_heads, k_dim],
+// v [T, kv_heads, v_dim], f32, strides in floats between tokens.
+struct LayerInputs {
+  const float* q = nullptr;
+  int64_t q_stride = 0;
+  const float* k = nullptr;
+  int64_t k_stride = 0;
+  const float* v = nullptr;
+  int64_t v_stride = 0;
+};
+
+class AttentionBackend {
+ public:
+  virtual ~AttentionBackend() = default;
+
+  // Fixes the rows of the coming layer() calls. kInvalidArgument for rows that cannot be: tables that are too
+  // short or name pages outside the pool, positions that do not rise or lie behind `length`.
+  virtual Status begin_step(std::span<const StepRow> rows) = 0;
+
+  // Stores the layer's new K/V rounded to the KV type, then attends all rows: out [T, heads, v_dim], only the
+  // rows' tokens are written. Every new token sees itself and its row's other new tokens as the mask says.
+  // One rank: cannot fail. Many: comm's errors.
+  virtual Status layer(LayerId layer, const LayerInputs& inputs, float* out) = 0;
+};
+
+// Where a layer keeps its K/V, and what it sees.
+struct LayerCache {
+  int group = 0;  // of AttentionConfig::groups
+  LayerId index;  // inside the group's store
+  Mask mask;
+};
+
+struct AttentionConfig {
+  Stream* stream = nullptr;
+  int heads = 0;  // on this rank
+  float scale = 1.0f;
+  std::vector<KvStore*> groups;    // cache groups; they outlive the backend
+  std::vector<LayerCache> layers;  // by model layer
+  Placement placement;             // of the stripe group
+  StripeIndex stripe;              // this rank's
+};
+
+// The backend for a layout. kUnsupported, with the reason, for a stripe group of more than one rank;
+// kInvalidArgument for stores that do not fit the layers or the placement.
+Result<std::unique_ptr<AttentionBackend>> create_attention(const AttentionConfig& config);
+
+}  // namespace lariat
