@@ -1,0 +1,128 @@
+// json.dumps: the tojson filter of chat templates.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tokenizer/jinja_value.h"
+#include "tokenizer/utf8.h"
+
+namespace lariat::jinja {
+namespace {
+
+std::string escaped(std::string_view text, bool ensure_ascii) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const Utf8Char c = utf8_next(text);
+    switch (c.code) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      default:
+        const auto code = static_cast<unsigned>(c.code);
+        if (code < 0x20 || (ensure_ascii && code > 0x7E && code < 0x10000)) {
+          out += fmt::format("\\u{:04x}", code);
+        } else if (ensure_ascii && code >= 0x10000) {
+          out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10),
+                             0xDC00 + ((code - 0x10000) & 0x3FF));
+        } else {
+          out += text.substr(0, c.length);
+        }
+    }
+    text.remove_prefix(c.length);
+  }
+  return out + '"';
+}
+
+class Writer {
+ public:
+  explicit Writer(const JsonStyle& style) : style_(style) {}
+
+  void write(const Value& v, int level) {
+    if (const Text* t = v.text()) return out.append(t->mapped(escaped(t->bytes, style_.ensure_ascii)));
+    if (v.is_none()) return out.append("null");
+    if (v.is<bool>()) return out.append(v.boolean() ? "true" : "false");
+    if (v.is<int64_t>()) return out.append(std::to_string(v.integer()));
+    if (v.is<double>()) return out.append(number(v.number()));
+    if (const List* l = v.list()) return list(*l, level);
+    if (const Dict* d = v.dict()) return dict(*d, level);
+    type_fault(fmt::format("tojson: {} is not JSON serializable",
+                           v.is_undefined() ? v.undefined_what() : type_name(v)));
+  }
+
+  Text out;
+
+ private:
+  static std::string number(double d) {
+    if (std::isnan(d)) return "NaN";
+    if (std::isinf(d)) return d < 0 ? "-Infinity" : "Infinity";
+    return float_repr(d);
+  }
+
+  void list(const List& l, int level) {
+    if (l.items.empty()) return out.append("[]");
+    out.append("[");
+    for (size_t i = 0; i < l.items.size(); ++i) {
+      if (i > 0) out.append(style_.item_separator);
+      new_line(level + 1);
+      write(l.items[i], level + 1);
+    }
+    new_line(level);
+    out.append("]");
+  }
+
+  void dict(const Dict& d, int level) {
+    if (d.items.empty()) return out.append("{}");
+    std::vector<const std::pair<Text, Value>*> items;
+    for (const auto& item : d.items) items.push_back(&item);
+    if (style_.sort_keys) {
+      std::sort(items.begin(), items.end(),
+                [](const auto* a, const auto* b) { return a->first.bytes < b->first.bytes; });
+    }
+    out.append("{");
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i > 0) out.append(style_.item_separator);
+      new_line(level + 1);
+      out.append(items[i]->first.mapped(escaped(items[i]->first.bytes, style_.ensure_ascii)));
+      out.append(style_.key_separator);
+      write(items[i]->second, level + 1);
+    }
+    new_line(level);
+    out.append("}");
+  }
+
+  void new_line(int level) {
+    if (style_.indent < 0) return;
+    out.append("\n" + std::string(static_cast<size_t>(style_.indent * level), ' '));
+  }
+
+  const JsonStyle& style_;
+};
+
+}  // namespace
+
+Text to_json(const Value& v, const JsonStyle& style) {
+  Writer writer(style);
+  writer.write(v, 0);
+  return std::move(writer.out);
+}
+
+}  // namespace lariat::jinja
