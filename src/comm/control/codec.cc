@@ -149,8 +149,6 @@ Status encode(const FromRank& message, control_v1::FromRank& out) {
                           b.set_step(m.step.get());
                           b.set_kicks(m.kicks);
                           b.set_rss_bytes(m.rss_bytes);
-                          b.set_kv_pages_used(m.kv_pages_used);
-                          b.set_kv_pages_total(m.kv_pages_total);
                         },
                         [&](const StepOutcome& m) { encode_outcome(m, *out.mutable_outcome()); },
                         [&](const RankFailure& m) { encode_failure(m, *out.mutable_failure()); }},
@@ -188,8 +186,7 @@ Result<FromRank> decode(const control_v1::FromRank& in) {
           LoadProgress{Epoch(in.progress().epoch()), in.progress().fraction(), in.progress().what()});
     case control_v1::FromRank::kHeartbeat: {
       const auto& b = in.heartbeat();
-      return FromRank(Heartbeat{Epoch(b.epoch()), StepId(b.step()), b.kicks(), b.rss_bytes(),
-                                b.kv_pages_used(), b.kv_pages_total()});
+      return FromRank(Heartbeat{Epoch(b.epoch()), StepId(b.step()), b.kicks(), b.rss_bytes()});
     }
     case control_v1::FromRank::kOutcome: {
       LARIAT_ASSIGN(StepOutcome outcome, decode_outcome(in.outcome()));

@@ -216,7 +216,7 @@ TEST(ControlCodec, SmallMessagesGoBothWays) {
     const LoadProgress progress{Epoch(r.integer<uint64_t>()), r.real(), r.text()};
     ASSERT_EQ(round_trip(progress), progress);
     const Heartbeat beat{Epoch(r.integer<uint64_t>()), StepId(r.integer<uint64_t>()), r.integer<uint64_t>(),
-                         r.integer<int64_t>(),         r.integer<int64_t>(),          r.integer<int64_t>()};
+                         r.integer<int64_t>()};
     ASSERT_EQ(round_trip(beat), beat);
     const RankFailure failure{Epoch(r.integer<uint64_t>()), StepId(r.integer<uint64_t>()),
                               static_cast<FailureKind>(r.count(2)),

@@ -61,8 +61,6 @@ struct Heartbeat {
   StepId step;         // running now; 0 if none
   uint64_t kicks = 0;  // units of work done since the process started: loading and steps
   int64_t rss_bytes = 0;
-  int64_t kv_pages_used = 0;
-  int64_t kv_pages_total = 0;
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 

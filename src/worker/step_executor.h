@@ -1,0 +1,46 @@
+// What a rank computes, as its process loop sees it: loading once, then one step at a time. docs/design.md
+// §5.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "plan/step_plan.h"
+
+namespace lariat {
+
+// To be called between units of work, at least once a chunk and layer group: it kicks the stall watchdog.
+// False: nobody waits for this step any more; return kCancelled as soon as convenient. Any thread of the
+// executor.
+using ProgressFn = std::function<bool()>;
+
+// fraction of the load done, 0..1. Kicks the stall watchdog too.
+using LoadProgressFn = std::function<void(double fraction, std::string_view what)>;
+
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+
+  // The rank's constants. The worker fills in protocol, build id, rank, world and pid.
+  virtual Hello hello() const = 0;
+
+  // One step; the plan has passed validation. One outcome a row, in the plan's order. A row that fails alone
+  // (NaN in its logits) is a failed RowOutcome.
+  // An error with one of the codes of fails_rows_only() fails every row of the step, and the rank goes on:
+  // what the step wrote to pages will not be read. Any other error, and any exception, ends the process: the
+  // head forms the group again and recomputes.
+  virtual Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) = 0;
+};
+
+inline bool fails_rows_only(Errc code) {
+  return code == Errc::kCancelled || code == Errc::kResourceExhausted || code == Errc::kInvalidArgument ||
+         code == Errc::kUnsupported;
+}
+
+// Builds the executor: reads weights, allocates K/V memory. Runs on the compute thread, as everything after
+// it.
+using ExecutorFactory = std::function<Result<std::unique_ptr<StepExecutor>>(const LoadProgressFn& progress)>;
+
+}  // namespace lariat

@@ -1,0 +1,130 @@
+#include "worker/worker_main.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <latch>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "comm/control/control_server.h"
+#include "worker/stack_dump.h"
+
+namespace lariat {
+namespace {
+
+constexpr std::chrono::milliseconds kWatchInterval{250};
+constexpr std::chrono::milliseconds kLastWordsTimeout{1000};
+
+int64_t resident_bytes() {
+  const auto statm = read_file("/proc/self/statm", 4096);
+  long long total = 0, resident = 0;
+  if (!statm.ok() || std::sscanf(statm->c_str(), "%lld %lld", &total, &resident) != 2) return 0;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+[[noreturn]] void end_now(int code, const std::string& why) {
+  log_error("{}", why);
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+// Beats for the head and notices when there is none.
+class Monitor {
+ public:
+  Monitor(const WorkerOptions& options, RankCore& core, ControlServer& server)
+      : options_(options), core_(core), server_(server), thread_([this] { watch(); }) {}
+  ~Monitor() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void watch() {
+    const auto started = Clock::now();
+    auto next_beat = started;
+    bool had_session = false;
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::min(kWatchInterval, options_.heartbeat_interval),
+                              [&] { return stop_; })) {
+      if (options_.head_pid != 0 && getppid() != options_.head_pid)
+        end_now(kExitFailed, "the head process is gone; this rank ends");
+      const auto now = Clock::now();
+      if (now >= next_beat) {
+        next_beat = now + options_.heartbeat_interval;
+        Heartbeat beat = core_.heartbeat();
+        beat.rss_bytes = resident_bytes();
+        had_session = server_.send(beat).ok() || had_session;
+      }
+      if (!had_session && now - started > options_.session_timeout)
+        end_now(kExitFailed, "no head has connected in time; this rank ends");
+    }
+  }
+
+  const WorkerOptions& options_;
+  RankCore& core_;
+  ControlServer& server_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+int run_worker(const WorkerOptions& options, ExecutorFactory factory) {
+  signal(SIGPIPE, SIG_IGN);
+  if (options.head_pid != 0) {
+    // For a rank that is stopped, or whose threads are starved, when the head goes.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != options.head_pid) end_now(kExitFailed, "the head process went before this rank began");
+  }
+  std::unique_ptr<ControlServer> server;
+  std::atomic<bool> ending{false};
+  const auto send = [&server](const FromRank& message) {
+    if (const Status sent = server->send(message); !sent.ok()) {
+      log_warn("not sent to the head: {}", sent.error().message);
+    }
+  };
+  const auto on_stall = [](const std::string& what, std::chrono::milliseconds silent) {
+    log_error("stalled: no progress in {} for {} ms; where every thread is:\n{}", what, silent.count(),
+              dump_all_stacks());
+    end_now(kExitStalled, "stalled: this rank ends with exit code 70");
+  };
+  RankCore core(options.rank, std::move(factory), {send, on_stall});
+  const auto on_closed = [&ending](const Error& why) {
+    if (!ending) end_now(kExitFailed, fmt::format("{}; this rank ends", why.message));
+  };
+  // A head may speak before listen() has returned the server that answers go through.
+  std::latch server_is_set(1);
+  const auto on_message = [&](ToRank message) {
+    server_is_set.wait();
+    core.handle(std::move(message));
+  };
+  auto listening = ControlServer::listen(options.address, {on_message, on_closed});
+  if (!listening.ok()) {
+    log_error("{}", listening.error().message);
+    return kExitFailed;
+  }
+  server = std::move(listening).value();
+  server_is_set.count_down();
+  int code = 0;
+  {
+    const Monitor monitor(options, core, *server);
+    code = core.run();
+  }
+  ending = true;
+  server->flush(kLastWordsTimeout);
+  server->stop();
+  return code;
+}
+
+}  // namespace lariat
