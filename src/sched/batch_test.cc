@@ -31,12 +31,48 @@ TEST(Batch, TwoRowsThatEachNeedMoreThanHalfThePool) {
   Bench b(small());
   ASSERT_TRUE(b.add(1, request(100, 90), 1).ok());
   ASSERT_TRUE(b.add(2, request(100, 90), 2).ok());
+  while (!b.finish.contains(1)) {
+    ASSERT_TRUE(b.step());
+    ASSERT_NE(b.planned(1), nullptr) << "the older advances in every step";
+    ASSERT_FALSE(b.finish.contains(2));
+  }
   b.run(1000);
   b.expect_alone(1);
   b.expect_alone(2);
   EXPECT_EQ(b.tokens[1].size(), 90u);
   EXPECT_EQ(b.tokens[2].size(), 90u);
   EXPECT_EQ(b.sched().counts().preemptions_total, 1) << "the younger is put back once, not again and again";
+}
+
+TEST(Batch, NoRowEntersThatTheNextTokenWouldPutBack) {
+  Bench b(small());
+  ASSERT_TRUE(b.add(1, request(7 * 16 - 4, 20), 1).ok());
+  ASSERT_TRUE(b.step());
+  // Nine pages are free and nine needed, but row 1 is about to want one.
+  ASSERT_TRUE(b.add(2, request(9 * 16 - 1, 20), 2).ok());
+  while (!b.finish.contains(1)) {
+    ASSERT_TRUE(b.step());
+    ASSERT_EQ(b.sched().progress(RowId(2))->state, RowState::kWaiting);
+  }
+  b.run();
+  EXPECT_EQ(b.sched().counts().preemptions_total, 0);
+}
+
+TEST(Batch, NobodyPassesARowThatWasPutBack) {
+  Bench b(small());
+  ASSERT_TRUE(b.add(1, request(100, 90), 1).ok());
+  ASSERT_TRUE(b.add(2, request(100, 90), 2).ok());
+  while (b.sched().counts().preemptions_total == 0) ASSERT_TRUE(b.step());
+  ASSERT_EQ(b.sched().progress(RowId(2))->state, RowState::kWaiting);
+  ASSERT_TRUE(b.add(3, request(4, 1), 3).ok());
+  while (!b.finish.contains(3)) {
+    ASSERT_TRUE(b.step());
+    ASSERT_TRUE(b.sched().progress(RowId(3)) == std::nullopt ||
+                b.sched().progress(RowId(2))->state != RowState::kWaiting ||
+                b.sched().progress(RowId(3))->state == RowState::kWaiting);
+  }
+  EXPECT_TRUE(b.finish.contains(1)) << "row 2 fits only then, and row 3 came after it";
+  b.run();
 }
 
 TEST(Batch, DecodingRowsAdvanceEveryStepBesideALongPrompt) {
