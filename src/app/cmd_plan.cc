@@ -1,0 +1,72 @@
+// lariat plan: what fits, by the arithmetic that serving allocates by.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/commands.h"
+#include "app/model_session.h"
+
+namespace lariat {
+namespace {
+
+double mib(int64_t bytes) {
+  return static_cast<double>(bytes) / 0x1p20;
+}
+
+void print_json(const Capacity& c, const LayoutOptions& layout) {
+  nlohmann::ordered_json out;
+  out["layout"] = layout_name(layout);
+  out["ranks"] = nlohmann::ordered_json::array();
+  for (const RankCapacity& r : c.ranks) {
+    out["ranks"].push_back({{"weights_bytes", r.weights_bytes},
+                            {"kv_bytes_per_token", r.kv_bytes_per_token},
+                            {"kv_bytes", r.kv_bytes},
+                            {"workspace_bytes", r.workspace_bytes},
+                            {"total_bytes", r.total_bytes}});
+  }
+  out["page_tokens"] = c.page_tokens;
+  out["pages_total"] = c.pages_total;
+  out["max_context"] = c.max_context;
+  out["max_concurrency"] = c.max_concurrency;
+  out["prefill_net_bytes"] = 0;  // one rank: nothing crosses a network
+  out["decode_net_bytes_per_token"] = 0;
+  out["refusals"] = nlohmann::ordered_json::array();
+  for (const Refusal& r : c.refusals) {
+    out["refusals"].push_back({{"setting", r.setting}, {"reason", r.reason}, {"nearest", r.nearest}});
+  }
+  fmt::print("{}\n", out.dump());
+}
+
+void print_text(const Capacity& c, const LayoutOptions& layout) {
+  fmt::print("layout {}\n", layout_name(layout));
+  for (size_t i = 0; i < c.ranks.size(); ++i) {
+    const RankCapacity& r = c.ranks[i];
+    fmt::print(
+        "rank {}: weights {:.1f} MiB, KV {:.1f} MiB ({} bytes a token), workspace {:.1f} MiB, total {:.1f} "
+        "MiB\n",
+        i, mib(r.weights_bytes), mib(r.kv_bytes), r.kv_bytes_per_token, mib(r.workspace_bytes),
+        mib(r.total_bytes));
+  }
+  fmt::print("pages: {} of {} tokens\nlargest context {} tokens, {} at once\n", c.pages_total, c.page_tokens,
+             c.max_context, c.max_concurrency);
+  for (const Refusal& r : c.refusals) fmt::print("refused: --{}: {}; {}\n", r.setting, r.reason, r.nearest);
+}
+
+}  // namespace
+
+Result<int> cmd_plan(const OptionValues& values) {
+  Faults faults;
+  const ModelOptions model_options = read_model_options(values, faults);
+  const LayoutOptions layout = read_layout_options(values, faults);
+  if (!faults.empty()) return faults.error();
+  LARIAT_ASSIGN(const OpenModel model, open_model(model_options, layout.dtype));
+  LARIAT_ASSIGN(const Capacity c, plan_capacity(model, layout));
+  if (read_flag(values, "json")) {
+    print_json(c, layout);
+  } else {
+    print_text(c, layout);
+  }
+  return c.refusals.empty() ? 0 : 3;
+}
+
+}  // namespace lariat

@@ -1,0 +1,17 @@
+// The machine a number was measured on.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace lariat {
+
+std::string cpu_model();
+// Bytes that could be taken without swapping (MemAvailable, and the cgroup's limit if that is less); 0 if
+// unknown.
+int64_t memory_available_bytes();
+// {"cpu","isa","cores","threads","memory_bytes","kernel","lariat"}
+nlohmann::ordered_json host_json(int32_t threads);
+
+}  // namespace lariat

@@ -1,0 +1,148 @@
+#include "app/model_session.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "app/host_info.h"
+#include "base/log.h"
+#include "models/embedded.h"
+#include "plan/layout.h"
+
+namespace lariat {
+
+Result<ModelFiles> open_files(const ModelOptions& options, std::optional<DType> dtype) {
+  constexpr uint64_t kRandomSeed = 1;
+  if (!options.random_weights.empty()) return random_model(options.random_weights, kRandomSeed, dtype);
+  return resolve_model(options.model, {.dirs = options.model_dirs, .embedded = embedded_models()});
+}
+
+Result<OpenModel> open_model(const ModelOptions& options, std::optional<DType> dtype) {
+  OpenModel model;
+  LARIAT_ASSIGN(model.files, open_files(options, dtype));
+  LARIAT_ASSIGN(model.source, open_weights(model.files, &model.files.notes));
+  for (const std::string& note : model.files.notes) log_info("{}: {}", model.files.id, note);
+  return model;
+}
+
+namespace {
+
+// A pass is as long as products and attention gain from it; a longer step runs as several passes.
+constexpr int64_t kPassTokensMax = 512;
+// Of the memory that is free now, what the ranks of this machine may take together.
+constexpr double kMemoryShare = 0.9;
+// Without --kv-memory, rows shorter than the context share at least this many tokens of KV.
+constexpr int64_t kAutoPoolTokens = 32768;
+
+int64_t pass_tokens(const LayoutOptions& layout) {
+  if (layout.chunk_tokens == 0) return kPassTokensMax;
+  return std::min<int64_t>(layout.chunk_tokens + layout.max_batch, kPassTokensMax);
+}
+
+RankMemory rank_memory(const OpenModel& model, const LayoutOptions& layout, const DecoderShard& shard) {
+  const DecoderConfig& c = model.files.config;
+  const int64_t t = pass_tokens(layout);
+  const int64_t k_max = std::max({c.hidden, shard.heads.count * c.head_dim, shard.ffn.count});
+  RankMemory m;
+  m.memory_bytes = static_cast<int64_t>(kMemoryShare * static_cast<double>(memory_available_bytes())) /
+                   (int64_t{layout.tp} * layout.cp);
+  m.weights_bytes = DecoderWeights::bytes(c, shard, *model.source, layout.dtype);
+  m.workspace_bytes = DecoderWorkspace::bytes(c, shard, {.tokens_max = t, .logit_rows_max = kLogitRowsMax}) +
+                      matmul_workspace_bytes(layout.threads, t, k_max) +
+                      attention_workspace_bytes(layout.threads, static_cast<int>(shard.heads.count),
+                                                static_cast<int>(shard.kv_heads.count),
+                                                static_cast<int>(c.head_dim), static_cast<int>(c.head_dim));
+  return m;
+}
+
+// What `--kv-memory auto` asks for: the whole context once, or several short rows; -1 leaves it to what
+// memory allows.
+int64_t auto_kv_bytes(const CapacityRequest& request) {
+  const int64_t context = request.context > 0 ? request.context : request.model_context;
+  const int64_t tokens = std::max(context, std::min(context * request.max_batch, kAutoPoolTokens));
+  const int64_t share = (tokens + request.page_tokens) / request.placement->stripes() + request.page_tokens;
+  const int64_t bytes = share * request.kv.bytes_per_token();
+  for (const RankMemory& rank : request.ranks) {
+    if (rank.memory_bytes > 0 && bytes > rank.memory_bytes - rank.weights_bytes - rank.workspace_bytes)
+      return -1;
+  }
+  return bytes;
+}
+
+Error refusals_error(const std::vector<Refusal>& refusals) {
+  bool memory_only = true;
+  std::string text;
+  for (const Refusal& r : refusals) {
+    memory_only =
+        memory_only && (r.setting == "memory" || r.setting == "kv-memory" || r.setting == "context");
+    text += fmt::format("{}--{}: {}; {}", text.empty() ? "" : "\n", r.setting, r.reason, r.nearest);
+  }
+  return make_error(memory_only ? Errc::kResourceExhausted : Errc::kInvalidArgument, text);
+}
+
+}  // namespace
+
+Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& options) {
+  const DecoderConfig& c = model.files.config;
+  const Layout layout{.tp = options.tp, .cp = options.cp};
+  Capacity refused;
+  if (const auto r = check_layout(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads))) {
+    refused.refusals.push_back(*r);
+    return refused;
+  }
+  if (const auto r = check_ranks_served(layout)) refused.refusals.push_back(*r);
+
+  const LayoutShape shape =
+      layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
+  CapacityRequest request;
+  LARIAT_ASSIGN(request.placement, options.rank_shares.empty()
+                                       ? Placement::equal(shape.stripes, options.interleave)
+                                       : Placement::shares(options.rank_shares, options.interleave));
+  for (int32_t r = 0; r < layout.world(); ++r) {
+    request.ranks.push_back(rank_memory(model, options, shard_of(c, layout.tp, r % layout.tp)));
+    request.stripes.push_back(stripe_of(layout, shape, Rank(r)));
+  }
+  request.kv = {.layers = c.layers,
+                .kv_heads = shape.kv_heads,
+                .k_dim = c.head_dim,
+                .v_dim = c.head_dim,
+                .element_bytes = static_cast<int64_t>(dtype_size(options.kv_type)),
+                .slot_block = kKvBlock};
+  request.model_context = c.max_position;
+  request.context = options.context;
+  request.page_tokens = options.page_tokens;
+  request.max_batch = options.max_batch;
+  request.kv_memory_bytes = options.kv_memory > 0 ? options.kv_memory : auto_kv_bytes(request);
+  Capacity result = capacity(request);
+  result.refusals.insert(result.refusals.begin(), refused.refusals.begin(), refused.refusals.end());
+  return result;
+}
+
+Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& layout) {
+  LARIAT_ASSIGN(const Capacity c, plan_capacity(model, layout));
+  if (!c.refusals.empty()) return refusals_error(c.refusals);
+  ResolvedPlan plan;
+  plan.context = static_cast<int32_t>(c.context);
+  plan.page_tokens = static_cast<int32_t>(c.page_tokens);
+  plan.pages_total = static_cast<int32_t>(c.pages_total);
+  plan.pass_tokens = static_cast<int32_t>(pass_tokens(layout));
+  return plan;
+}
+
+Result<std::unique_ptr<ModelExecutor>> load_executor(const OpenModel& model, const LayoutOptions& layout,
+                                                     const ResolvedPlan& plan, const ExecutorExtras& extras) {
+  auto stream = Stream::cpu(layout.threads);
+  const DecoderShard shard = shard_of(model.files.config, layout.tp, 0);
+  LARIAT_ASSIGN(auto weights, DecoderWeights::load(model.files.config, shard, *model.source, layout.dtype,
+                                                   {.stream = *stream, .progress = extras.progress}));
+  auto decoder = std::make_shared<const Decoder>(model.files.config, std::move(weights));
+  return ModelExecutor::create(std::move(decoder), std::move(stream),
+                               {.kv_type = layout.kv_type,
+                                .interleave = layout.interleave,
+                                .page_tokens = plan.page_tokens,
+                                .pages_total = plan.pages_total,
+                                .pass_tokens = plan.pass_tokens,
+                                .poison = extras.poison});
+}
+
+}  // namespace lariat

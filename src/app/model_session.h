@@ -1,0 +1,54 @@
+// From options to a model that runs: files, weights, memory plan, executor. What serve's workers, run, verify
+// and bench share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "app/options.h"
+#include "base/result.h"
+#include "model/config.h"
+#include "model/model_files.h"
+#include "plan/capacity.h"
+#include "weights/tensor_source.h"
+#include "worker/model_executor.h"
+
+namespace lariat {
+
+// A model's files, opened and checked; no weights are in memory yet.
+struct OpenModel {
+  ModelFiles files;
+  std::unique_ptr<TensorSource> source;
+};
+
+// Finds the files and reads the configs only. `dtype`: the type of random weights.
+Result<ModelFiles> open_files(const ModelOptions& options, std::optional<DType> dtype);
+
+// open_files(), and the weights' headers checked against the config.
+Result<OpenModel> open_model(const ModelOptions& options, std::optional<DType> dtype);
+
+// Whether and how the model fits, with every refusal. The arithmetic of `plan`, and of whatever allocates.
+Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& layout);
+
+// Numbers that are settled before anything is allocated; the same for the head and every worker.
+struct ResolvedPlan {
+  int32_t context = 0;
+  int32_t page_tokens = 0;  // rounded up to the placement's period
+  int32_t pages_total = 0;
+  int32_t pass_tokens = 0;  // of one forward pass at most
+};
+
+// plan_capacity() without refusals; else all of them in one error: kResourceExhausted if only memory is short
+// (exit 3), kInvalidArgument otherwise (exit 2).
+Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& layout);
+
+struct ExecutorExtras {
+  bool poison = false;
+  WeightsProgress progress;
+};
+
+Result<std::unique_ptr<ModelExecutor>> load_executor(const OpenModel& model, const LayoutOptions& layout,
+                                                     const ResolvedPlan& plan, const ExecutorExtras& extras);
+
+}  // namespace lariat
