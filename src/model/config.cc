@@ -88,37 +88,37 @@ const Family* parse_family(const JsonFields& f) {
 
 // Keys that change the computation in models close to ours. Set to anything but their neutral value they are
 // refused: an answer that is quietly wrong is the worst answer.
+constexpr std::string_view kMustBeUnset[] = {"rope_interleaved",
+                                             "rope_interleave",
+                                             "num_experts",
+                                             "num_local_experts",
+                                             "n_routed_experts",
+                                             "kv_lora_rank",
+                                             "q_lora_rank",
+                                             "final_logit_softcapping",
+                                             "attn_logit_softcapping",
+                                             "query_pre_attn_scalar",
+                                             "use_mrope",
+                                             "add_cross_attention",
+                                             "is_encoder_decoder",
+                                             "use_qk_norm",
+                                             "vision_config",
+                                             "text_config",
+                                             "no_rope_layers",
+                                             "clip_qkv",
+                                             "attn_temperature_tuning",
+                                             "use_bidirectional_attention",
+                                             "alibi",
+                                             "num_nextn_predict_layers",
+                                             "use_parallel_residual",
+                                             "attention_multiplier",
+                                             "sliding_window_pattern",
+                                             "cross_attention_layers",
+                                             "linear_num_key_heads"};
+constexpr std::string_view kMustBeOne[] = {"partial_rotary_factor", "logit_scale", "logits_scaling",
+                                           "embedding_multiplier", "residual_multiplier"};
+
 void refuse_unimplemented(const JsonFields& f) {
-  constexpr std::array<std::string_view, 25> kMustBeUnset = {
-      "num_experts",
-      "num_local_experts",
-      "n_routed_experts",
-      "kv_lora_rank",
-      "q_lora_rank",
-      "final_logit_softcapping",
-      "attn_logit_softcapping",
-      "query_pre_attn_scalar",
-      "use_mrope",
-      "add_cross_attention",
-      "is_encoder_decoder",
-      "use_qk_norm",
-      "vision_config",
-      "text_config",
-      "no_rope_layers",
-      "clip_qkv",
-      "attn_temperature_tuning",
-      "use_bidirectional_attention",
-      "alibi",
-      "num_nextn_predict_layers",
-      "use_parallel_residual",
-      "attention_multiplier",
-      "sliding_window_pattern",
-      "cross_attention_layers",
-      "linear_num_key_heads",
-  };
-  constexpr std::array<std::string_view, 5> kMustBeOne = {"partial_rotary_factor", "logit_scale",
-                                                          "logits_scaling", "embedding_multiplier",
-                                                          "residual_multiplier"};
   for (const auto key : kMustBeUnset) {
     const nlohmann::json* v = f.get(key);
     if (!v || *v == false || *v == 0 || (v->is_structured() && v->empty())) continue;

@@ -236,6 +236,7 @@ TEST(Config, RefusalsByName) {
   EXPECT_THAT(with("hidden_act", "gelu"), HasSubstr("hidden_act \"gelu\""));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "gptq"}}), HasSubstr("gptq"));
   EXPECT_THAT(with("partial_rotary_factor", 0.5), HasSubstr("partial_rotary_factor is 0.5"));
+  EXPECT_THAT(with("rope_interleaved", true), HasSubstr("rope_interleaved is true"));
   EXPECT_THAT(with("num_local_experts", 8), HasSubstr("num_local_experts"));
   EXPECT_THAT(with("torch_dtype", "float8_e4m3fn"), HasSubstr("float8_e4m3fn"));
   EXPECT_THAT(with("sliding_window", 4096), HasSubstr("sliding_window"));

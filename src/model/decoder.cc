@@ -174,7 +174,8 @@ Status Decoder::attention_block(Stream& stream, DecoderWorkspace& ws, int32_t la
                 .cos = ws.cos,
                 .sin = ws.sin});
   LARIAT_RETURN_IF_ERROR(attention.layer(
-      LayerId(layer), {.q = q, .q_stride = width, .k = k, .k_stride = width, .v = v, .v_stride = width}, ws.attended));
+      LayerId(layer), {.q = q, .q_stride = width, .k = k, .k_stride = width, .v = v, .v_stride = width},
+      ws.attended));
   return add_projection(
       stream, ws, {.x = ws.attended, .x_stride = heads * c.head_dim, .t = t, .w = w.o, .bias = w.o_bias});
 }
