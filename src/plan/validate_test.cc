@@ -6,6 +6,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <random>
+#include <set>
 
 namespace lariat {
 namespace {
@@ -200,6 +203,56 @@ TEST(Validate, EachFaultIsNamed) {
     EXPECT_THAT(status.error().message,
                 AllOf(HasSubstr(fmt::format("step {}", plan.step.get())), HasSubstr(f.says)));
   }
+}
+
+// Plans put together at random around the limits: what passes can be run without a write outside the pool,
+// over another row, or past the tokens given.
+TEST(Validate, WhatPassesIsSafeToRun) {
+  std::mt19937_64 rng(20);
+  const auto around = [&](int64_t low, int64_t high) {
+    return static_cast<int32_t>(low + static_cast<int64_t>(rng() % static_cast<uint64_t>(high - low + 1)));
+  };
+  const PlanLimits l = limits();
+  int passed = 0;
+  for (int i = 0; i < 200000; ++i) {
+    StepPlan plan;
+    plan.epoch = Epoch(3);
+    plan.step = StepId(1);
+    plan.rows.resize(rng() % 3);
+    for (PlanRow& row : plan.rows) {
+      row.id = RowId(rng() % 4);
+      row.pos0 = around(-1, 20);
+      row.n = rng() % 2 ? 1 : around(0, 8);
+      row.use_prev = rng() % 8 == 0;
+      for (int32_t t = around(0, 9) == 0 ? around(0, 8) : row.use_prev ? 0 : row.n; t > 0; --t)
+        row.tokens.push_back(rng() % 50 == 0 ? around(-1, 100) : 7);
+      row.pages.resize(rng() % 20 == 0 ? rng() % 3 : 1);
+      for (auto& table : row.pages)
+        for (int32_t t = around(0, 6); t > 0; --t) table.push_back(PageId(around(rng() % 20 ? 0 : -1, 8)));
+    }
+    if (!check(plan).ok()) continue;
+    ++passed;
+    std::map<int32_t, int> holders;
+    std::set<RowId> ids;
+    for (const PlanRow& row : plan.rows) {
+      ASSERT_TRUE(ids.insert(row.id).second);
+      ASSERT_EQ(row.pages.size(), 1u);
+      for (const PageId page : row.pages[0]) ++holders[page.get()];
+    }
+    for (const PlanRow& row : plan.rows) {
+      ASSERT_GE(row.n, 1);
+      for (int32_t pos = row.pos0; pos < row.pos0 + row.n; ++pos) {
+        ASSERT_TRUE(pos >= 0 && pos < l.context);
+        const int32_t page = row.pages[0].at(static_cast<size_t>(pos / l.page_tokens)).get();
+        ASSERT_TRUE(page >= 0 && page < l.pages_total);
+        ASSERT_EQ(holders[page], 1) << "written and shared";
+        if (row.use_prev) continue;
+        const int32_t token = row.tokens.at(static_cast<size_t>(pos - row.pos0));
+        ASSERT_TRUE(token >= 0 && token < l.vocab);
+      }
+    }
+  }
+  EXPECT_GT(passed, 1000);
 }
 
 }  // namespace

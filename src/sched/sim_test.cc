@@ -268,9 +268,10 @@ class Simulation {
   std::vector<StepPlan> plans_;
 };
 
-// LARIAT_SIM_SEED=n replays one.
+// LARIAT_SIM_SEED=n replays one; LARIAT_SIM_COUNT=n runs the first n.
 std::vector<uint64_t> seeds(uint64_t count) {
   if (const char* one = std::getenv("LARIAT_SIM_SEED")) return {std::strtoull(one, nullptr, 10)};
+  if (const char* n = std::getenv("LARIAT_SIM_COUNT")) count = std::strtoull(n, nullptr, 10);
   std::vector<uint64_t> all(count);
   for (uint64_t i = 0; i < count; ++i) all[i] = i + 1;
   return all;
@@ -278,7 +279,7 @@ std::vector<uint64_t> seeds(uint64_t count) {
 
 TEST(Simulation, EveryRowEndsWithTheAnswerItGivesAlone) {
   int64_t preemptions = 0, losses = 0, rows = 0;
-  for (const uint64_t seed : seeds(1500)) {
+  for (const uint64_t seed : seeds(500)) {
     SCOPED_TRACE(testing::Message() << "LARIAT_SIM_SEED=" << seed);
     Simulation sim(seed);
     sim.run();
@@ -290,15 +291,15 @@ TEST(Simulation, EveryRowEndsWithTheAnswerItGivesAlone) {
   RecordProperty("rows", std::to_string(rows));
   RecordProperty("preemptions", std::to_string(preemptions));
   RecordProperty("losses", std::to_string(losses));
-  if (std::getenv("LARIAT_SIM_SEED") != nullptr) return;
+  if (std::getenv("LARIAT_SIM_SEED") || std::getenv("LARIAT_SIM_COUNT")) return;
   // The workloads reach what they are for.
-  EXPECT_GT(rows, 10000);
+  EXPECT_GT(rows, 5000);
   EXPECT_GT(preemptions, 1000);
   EXPECT_GT(losses, 1000);
 }
 
 TEST(Simulation, SameEventsGiveTheSamePlans) {
-  for (const uint64_t seed : seeds(200)) {
+  for (const uint64_t seed : seeds(100)) {
     SCOPED_TRACE(testing::Message() << "LARIAT_SIM_SEED=" << seed);
     Simulation a(seed), b(seed);
     a.run();
