@@ -188,6 +188,7 @@ int RankCore::load() {
     hooks_.send(RankFailure{epoch, StepId(), FailureKind::kLoad, error});
     return exit_code_of(error.code);
   }
+  validator_.emplace(executor_->limits());
   RankHello message{epoch, executor_->hello()};
   message.hello.protocol_major = kControlProtocolMajor;
   message.hello.protocol_minor = kControlProtocolMinor;
@@ -226,6 +227,14 @@ std::optional<StepPlan> RankCore::next_plan() {
 }
 
 bool RankCore::execute(const StepPlan& plan) {
+  if (const Status valid = validator_->check(plan, plan.epoch); !valid.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      running_ = StepId();
+    }
+    refuse(plan.epoch, plan.step, valid.error().code, valid.error().message);
+    return true;
+  }
   watchdog_.arm(fmt::format("step {} with {} rows", plan.step.get(), plan.rows.size()));
   auto outcome = run_guarded(plan);
   watchdog_.disarm();

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "comm/control/messages.h"
+#include "plan/validate.h"
 #include "worker/stall_watchdog.h"
 #include "worker/step_executor.h"
 
@@ -71,7 +72,8 @@ class RankCore {
   const RankOptions options_;
   const ExecutorFactory factory_;
   const Hooks hooks_;
-  std::unique_ptr<StepExecutor> executor_;  // compute thread's
+  std::unique_ptr<StepExecutor> executor_;  // compute thread's, as the next
+  std::optional<PlanValidator> validator_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

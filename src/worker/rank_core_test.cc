@@ -29,6 +29,7 @@ StepPlan plan_of(uint64_t step, std::vector<int32_t> tokens) {
   row.n = static_cast<int32_t>(tokens.size());
   row.tokens = std::move(tokens);
   row.sample = true;
+  row.wanted = LogitsWanted::kLast;
   row.sampling.temperature = 0;
   return plan;
 }
@@ -245,6 +246,20 @@ TEST_F(RankCoreTest, StepsOutOfOrderAreRefused) {
   ASSERT_TRUE(next<StepOutcome>());
   core_->handle(plan_of(7, {1}));
   EXPECT_EQ(next<RankFailure>()->error.message, "step 7 after step 7");
+}
+
+TEST_F(RankCoreTest, APlanThatBreaksTheRulesIsRefusedAndTheNextOneRuns) {
+  begin_loaded();
+  StepPlan plan = plan_of(1, {1, 2, 3});
+  plan.rows[0].pages[0][0] = PageId(64);  // of 0..63
+  core_->handle(plan);
+  const auto failure = next<RankFailure>();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->kind, FailureKind::kRefused);
+  EXPECT_EQ(failure->step, StepId(1));
+  EXPECT_NE(failure->error.message.find("page 64"), std::string::npos) << failure->error.message;
+  core_->handle(plan_of(2, {1, 2, 3}));
+  EXPECT_TRUE(next<StepOutcome>());
 }
 
 TEST_F(RankCoreTest, AnAbortEndsTheRunningStepAtItsNextUnitAndTheRankGoesOn) {

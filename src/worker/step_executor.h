@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "plan/step_plan.h"
+#include "plan/validate.h"
 
 namespace lariat {
 
@@ -25,6 +26,9 @@ class StepExecutor {
 
   // The rank's constants. The worker fills in protocol, build id, rank, world and pid.
   virtual Hello hello() const = 0;
+
+  // What plans are checked against before they run.
+  virtual PlanLimits limits() const = 0;
 
   // One step; the plan has passed validation. One outcome a row, in the plan's order. A row that fails alone
   // (NaN in its logits) is a failed RowOutcome.
