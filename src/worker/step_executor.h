@@ -2,6 +2,8 @@
 // §5.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -27,8 +29,9 @@ class StepExecutor {
   // The rank's constants. The worker fills in protocol, build id, rank, world and pid.
   virtual Hello hello() const = 0;
 
-  // What plans are checked against before they run.
-  virtual PlanLimits limits() const = 0;
+  // What plans are checked against before they run. By default the hello's numbers, and no context shorter
+  // than the pages hold.
+  virtual PlanLimits limits() const;
 
   // One step; the plan has passed validation. One outcome a row, in the plan's order. A row that fails alone
   // (NaN in its logits) is a failed RowOutcome.
@@ -37,6 +40,17 @@ class StepExecutor {
   // head forms the group again and recomputes.
   virtual Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) = 0;
 };
+
+inline PlanLimits StepExecutor::limits() const {
+  const Hello h = hello();
+  PlanLimits limits;
+  limits.pages_total = h.pages_total;
+  limits.page_tokens = h.page_tokens;
+  limits.cache_groups = h.cache_groups;
+  limits.vocab = h.vocab;
+  limits.context = static_cast<int32_t>(std::min<int64_t>(int64_t{h.pages_total} * h.page_tokens, INT32_MAX));
+  return limits;
+}
 
 inline bool fails_rows_only(Errc code) {
   return code == Errc::kCancelled || code == Errc::kResourceExhausted || code == Errc::kInvalidArgument ||

@@ -52,15 +52,6 @@ Hello ToyExecutor::hello() const {
   return h;
 }
 
-PlanLimits ToyExecutor::limits() const {
-  PlanLimits limits;
-  limits.pages_total = options_.pages_total;
-  limits.page_tokens = options_.page_tokens;
-  limits.vocab = options_.vocab;
-  limits.context = options_.context;
-  return limits;
-}
-
 ToyExecutor::Slot* ToyExecutor::slot(const PlanRow& row, int32_t pos) {
   const auto index = static_cast<size_t>(pos / options_.page_tokens);
   if (row.pages.size() != 1 || index >= row.pages[0].size()) return nullptr;

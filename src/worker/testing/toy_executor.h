@@ -17,7 +17,6 @@ struct ToyOptions {
   int32_t page_tokens = 4;
   int32_t pages_total = 64;
   int32_t vocab = 256;
-  int32_t context = 1 << 20;
   std::chrono::microseconds per_token{0};  // of waiting, as a stand-in for compute
   // Runs before each step, on the compute thread; throws, stalls, kills or changes nothing.
   std::function<void(const StepPlan&)> before_step;
@@ -28,7 +27,6 @@ class ToyExecutor final : public StepExecutor {
   explicit ToyExecutor(ToyOptions options);
 
   Hello hello() const override;
-  PlanLimits limits() const override;
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
 
   // The tokens this model gives to a prompt on its own, greedy or keyed: what any disturbed run must equal.
