@@ -241,10 +241,12 @@ Value sort_key(Context& c, const Value& v, const Value* attribute, bool case_sen
 Value sorted(Context& c, std::vector<Value> items, const std::vector<Value>& keys, bool reversed) {
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  // A fault thrown by less() leaves only `order` half sorted.
-  std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) {
+  // Equal keys keep their order, also when reversed.
+  std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
     c.spend_steps(1);
-    return reversed ? less(keys[y], keys[x]) : less(keys[x], keys[y]);
+    if (less(keys[x], keys[y])) return !reversed;
+    if (less(keys[y], keys[x])) return reversed;
+    return x < y;
   });
   std::vector<Value> out;
   for (const size_t i : order) out.push_back(items[i]);

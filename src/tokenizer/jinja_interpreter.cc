@@ -163,14 +163,12 @@ class Interpreter {
     }
     auto loop = std::make_shared<Loop>();
     loop->items = std::make_shared<const List>(List{std::move(items), false, kValueDepthMax - 1});
-    loop->depth0 = loop_depth_++;
     for (; loop->index0 < loop->items->items.size(); ++loop->index0) {
       const Scope scope(*this, frame_);
       frame_->set("loop", Value(loop));
       assign(s.names, loop->items->items[loop->index0]);
       if (execute(s.bodies[0]) == Flow::kBreak) break;
     }
-    --loop_depth_;
   }
 
   Value look_up(std::string_view name) {
@@ -335,7 +333,6 @@ class Interpreter {
   std::shared_ptr<Frame> frame_;
   Text out_;
   int depth_ = 0;
-  int64_t loop_depth_ = 0;
 };
 
 }  // namespace

@@ -27,8 +27,9 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   if (name == "first") return Value::of(i == 0);
   if (name == "last") return Value::of(i + 1 == n);
   if (name == "length") return Value::of(n);
-  if (name == "depth0") return Value::of(loop.depth0);
-  if (name == "depth") return Value::of(loop.depth0 + 1);
+  // Jinja counts recursion of one loop here, not loops inside loops; recursive loops are refused.
+  if (name == "depth0") return Value::of(int64_t{0});
+  if (name == "depth") return Value::of(int64_t{1});
   if (name == "previtem" && i > 0) return loop.items->items[loop.index0 - 1];
   if (name == "nextitem" && i + 1 < n) return loop.items->items[loop.index0 + 1];
   return Value::undefined(fmt::format("loop has no attribute '{}'", name.substr(0, 60)));

@@ -125,7 +125,6 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const List> items;
   size_t index0 = 0;
-  int64_t depth0 = 0;
 };
 
 // 0 for scalars. Fault if a container of depth `depth` would be too deep, or if `v` is a namespace.
