@@ -1,0 +1,51 @@
+#include "head/outcome_merge.h"
+
+#include <algorithm>
+
+namespace lariat {
+namespace {
+
+Status merge_row(RowOutcome& into, const RowOutcome& row, size_t rank) {
+  if (row.id != into.id)
+    return make_error(Errc::kCorruptData, fmt::format("rank {} answered row {} where rank 0 answered {}",
+                                                      rank, row.id.get(), into.id.get()));
+  if (row.failed && !into.failed) {
+    into.failed = true;
+    into.error = row.error;
+    into.message = row.message;
+  }
+  if (row.token >= 0) {
+    if (into.token >= 0 && into.token != row.token)
+      return make_error(Errc::kCorruptData,
+                        fmt::format("rank {} drew token {} for row {}, a rank before it {}", rank, row.token,
+                                    row.id.get(), into.token));
+    if (into.token < 0) into.token_logprobs = row.token_logprobs;
+    into.token = row.token;
+  }
+  if (into.prompt.empty()) into.prompt = row.prompt;
+  return Ok{};
+}
+
+}  // namespace
+
+Result<StepOutcome> merge_outcomes(std::span<const StepOutcome> outcomes) {
+  LARIAT_CHECK(!outcomes.empty(), "no rank, no outcome");
+  StepOutcome merged = outcomes[0];
+  for (size_t rank = 1; rank < outcomes.size(); ++rank) {
+    const StepOutcome& o = outcomes[rank];
+    if (o.epoch != merged.epoch || o.step != merged.step || o.rows.size() != merged.rows.size())
+      return make_error(
+          Errc::kCorruptData,
+          fmt::format("rank {} answered step {} of epoch {} with {} rows, rank 0 step {} of epoch {} "
+                      "with {}",
+                      rank, o.step.get(), o.epoch.get(), o.rows.size(), merged.step.get(), merged.epoch.get(),
+                      merged.rows.size()));
+    for (size_t i = 0; i < o.rows.size(); ++i)
+      LARIAT_RETURN_IF_ERROR(merge_row(merged.rows[i], o.rows[i], rank));
+    merged.compute_us = std::max(merged.compute_us, o.compute_us);
+    merged.comm_wait_us = std::max(merged.comm_wait_us, o.comm_wait_us);
+  }
+  return merged;
+}
+
+}  // namespace lariat

@@ -1,0 +1,24 @@
+// Ranks as child processes of the head, each behind a unix socket in a folder that only this user can enter.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "head/rank_link.h"
+
+namespace lariat {
+
+struct ProcessRankOptions {
+  std::string path = "/proc/self/exe";  // this program, also after its file was replaced
+  // The rank's command line, args[0] included. It must listen at `address` ("unix:/...").
+  std::function<std::vector<std::string>(int32_t rank, Epoch epoch, const std::string& address)> args;
+  std::string socket_root = "/tmp";  // where the folder is made
+  std::chrono::milliseconds connect_timeout{30'000};
+};
+
+// kUnavailable if the folder cannot be made. It is removed with the last link and the factory.
+Result<RankLinkFactory> make_process_ranks(ProcessRankOptions options);
+
+}  // namespace lariat

@@ -1,0 +1,31 @@
+// A head process for tests that kill it: forms a group of the test rank given as first argument, prints its
+// own and the rank's process id, and waits to be killed. Further arguments go to the rank.
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "head/testing/test_processes.h"
+
+int main(int argc, char** argv) {
+  using namespace lariat;
+  if (argc < 2) return 2;
+  ProcessEngineOptions options;
+  options.program = argv[1];
+  options.engine.sched.context = 4096;
+  const std::vector<std::string> more(argv + 2, argv + argc);
+  options.args = [more](Epoch) { return more; };
+  auto engine = make_process_engine(options);
+  if (!engine.ok()) return 1;
+  (*engine)->start();
+  for (int i = 0; i < 3000; ++i) {
+    const EngineState state = (*engine)->state();
+    if (!state.ranks.empty() && state.ranks[0].pid != 0 && state.ranks[0].heartbeat_age_ms >= 0 &&
+        (state.ready || more.size() > 0)) {
+      std::printf("%d %lld\n", static_cast<int>(getpid()), static_cast<long long>(state.ranks[0].pid));
+      std::fflush(stdout);
+      for (;;) pause();
+    }
+    usleep(10'000);
+  }
+  return 1;
+}
