@@ -53,7 +53,7 @@ class PagedKv {
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
     std::shuffle(ids.begin(), ids.end(), rng);
     for (int64_t i = 0; i < pages; ++i) table_.emplace_back(ids[static_cast<size_t>(i)]);
-    pool_.resize(static_cast<size_t>(pool_pages * layout.page_bytes()));
+    pool_ = Buffer::allocate(static_cast<size_t>(pool_pages * layout.page_bytes())).value();
     fill(poison);
   }
 
@@ -101,7 +101,7 @@ class PagedKv {
   KvLayout layout_;
   int64_t slots_;
   std::vector<PageId> table_;
-  std::vector<std::byte> pool_;
+  Buffer pool_;
 };
 
 // Results of a call on t tokens.
