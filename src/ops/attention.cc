@@ -112,7 +112,13 @@ class Run {
           static_cast<size_t>(first),
           static_cast<size_t>(std::min(wave, static_cast<int64_t>(items.size()) - first)));
       stream_.pool().parallel_for(static_cast<int64_t>(part.size()), [&](int64_t i, int thread) {
-        const TileTask task = part[static_cast<size_t>(i)].task();
+        TileTask task = part[static_cast<size_t>(i)].task();
+        // Threads take items in turn, so this one's next is most often as far ahead as there are threads.
+        TileTask next;
+        if (const int64_t after = first + i + stream_.threads(); after < static_cast<int64_t>(items.size())) {
+          next = items[static_cast<size_t>(after)].task();
+          task.next = &next;
+        }
         std::byte* scratch = stream_.scratch(thread, thread_bytes());
         cpu::attend_tile(task, scratch + tile_floats_ * sizeof(float),
                          cpu::state_at(base + i * item_floats, task_rows(task), v_dim_));

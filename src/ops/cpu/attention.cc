@@ -55,7 +55,7 @@ TileWork carve(const TileTask& task, std::byte* scratch) {
   w.sums = take(rows_max * 16);
   w.m = take(rows_max);
   w.q = take(rows_max * layout.k_dim);
-  w.k = take(int64_t{kKeyTile} * layout.k_dim);
+  w.k = take(int64_t{kKeyTile} * layout.k_dim + 16);
   w.v = take(kKeyTile * w.v_stride);
   w.seen = reinterpret_cast<SlotRange*>(next);
   return w;
@@ -89,8 +89,8 @@ HWY_INLINE SlotRange in_tile(SlotRange seen, int64_t tile_slot) {
 // Adds weights times values for rows whose visible keys differ: each row gets exactly its own keys, in
 // ascending order, so neither the bits nor a NaN of a key it does not see can reach it.
 template <class T>
-void add_values(const TileWork& w, int64_t r0, int rows, const SlotRange* keys, const KeyTile<T>& tile,
-                const float* alpha) {
+void add_values(const TileWork& w, int64_t r0, int rows, const SlotRange* keys, const T* const* v,
+                const T* const* next, const float* alpha) {
   float* o = w.o + r0 * w.v_stride;
   SlotRange common = keys[0];
   bool same = true;
@@ -99,30 +99,26 @@ void add_values(const TileWork& w, int64_t r0, int rows, const SlotRange* keys, 
     common.lo = std::max(common.lo, keys[r].lo);
     common.hi = std::min(common.hi, keys[r].hi);
   }
-  if (same) return pv<T>(rows, w.scores, tile.v, common, w.v_vecs, alpha, o, w.v_stride);
+  if (same) return pv<T>(rows, w.scores, v, next, common, w.v_vecs, alpha, o, w.v_stride);
+  const auto one_row = [&](int r, SlotRange range, const float* factor) HWY_ATTR {
+    pv<T>(1, w.scores + r * kKeyTile, v, nullptr, range, w.v_vecs, factor, o + r * w.v_stride, w.v_stride);
+  };
   const float one[kRows] = {1, 1, 1, 1, 1, 1};
   if (common.empty()) {
-    for (int r = 0; r < rows; ++r) {
-      if (keys[r].empty()) continue;
-      pv<T>(1, w.scores + r * kKeyTile, tile.v, keys[r], w.v_vecs, alpha + r, o + r * w.v_stride, w.v_stride);
-    }
+    for (int r = 0; r < rows; ++r)
+      if (!keys[r].empty()) one_row(r, keys[r], alpha + r);
     return;
   }
+  for (int r = 0; r < rows; ++r) one_row(r, {keys[r].lo, common.lo}, alpha + r);
+  pv<T>(rows, w.scores, v, nullptr, common, w.v_vecs, one, o, w.v_stride);
   for (int r = 0; r < rows; ++r)
-    pv<T>(1, w.scores + r * kKeyTile, tile.v, {keys[r].lo, common.lo}, w.v_vecs, alpha + r,
-          o + r * w.v_stride, w.v_stride);
-  pv<T>(rows, w.scores, tile.v, common, w.v_vecs, one, o, w.v_stride);
-  for (int r = 0; r < rows; ++r) {
-    if (keys[r].hi == common.hi) continue;
-    pv<T>(1, w.scores + r * kKeyTile, tile.v, {common.hi, keys[r].hi}, w.v_vecs, one, o + r * w.v_stride,
-          w.v_stride);
-  }
+    if (keys[r].hi != common.hi) one_row(r, {common.hi, keys[r].hi}, one);
 }
 
 // One online-softmax update of up to six rows with one key tile. A row that sees no key of it is untouched.
 template <class T>
 void update_rows(const TileTask& task, const TileWork& w, int64_t r0, int rows, int64_t tile_slot,
-                 const KeyTile<T>& tile) {
+                 const KeyTile<T>& tile, const KeyTile<T>* next) {
   const int k_dim = task.row->kv.layout.k_dim;
   SlotRange keys[kRows];
   SlotRange all{kKeyTile, 0};
@@ -133,7 +129,7 @@ void update_rows(const TileTask& task, const TileWork& w, int64_t r0, int rows, 
     all.hi = std::max(all.hi, keys[r].hi);
   }
   if (all.empty()) return;
-  qk<T>(rows, w.q + r0 * k_dim, k_dim, tile.k, k_dim, all, w.scores);
+  qk<T>(rows, w.q + r0 * k_dim, k_dim, tile.k, next ? next->k : nullptr, k_dim, all, w.scores);
   HWY_ALIGN float m[16] = {};
   HWY_ALIGN float drop[16] = {};
   for (int r = 0; r < rows; ++r) {
@@ -154,40 +150,79 @@ void update_rows(const TileTask& task, const TileWork& w, int64_t r0, int rows, 
   for (int r = 0; r < rows; ++r) {
     if (!keys[r].empty()) row_weights(w.scores + r * kKeyTile, m[r], alpha[r], w.sums + (r0 + r) * 16);
   }
-  add_values<T>(w, r0, rows, keys, tile, alpha);
+  add_values<T>(w, r0, rows, keys, tile.v, next ? next->v : nullptr, alpha);
 }
 
+// All rows with one tile; the first rows of six fetch the next one.
 template <class T>
-void update_all(const TileTask& task, const TileWork& w, int64_t tile_slot, const KeyTile<T>& tile) {
-  for (int64_t r = 0; r < w.rows; r += kRows)
-    update_rows<T>(task, w, r, static_cast<int>(std::min<int64_t>(kRows, w.rows - r)), tile_slot, tile);
+void update_all(const TileTask& task, const TileWork& w, int64_t tile_slot, const KeyTile<T>& tile,
+                const KeyTile<T>* next) {
+  for (int64_t r = 0; r < w.rows; r += kRows) {
+    const int rows = static_cast<int>(std::min<int64_t>(kRows, w.rows - r));
+    update_rows<T>(task, w, r, rows, tile_slot, tile, r == 0 ? next : nullptr);
+  }
 }
 
+// A task's first keys, as far as they can be known without its queries; empty if they cannot be fetched.
+SlotRange first_keys(const TileTask* task, const KvLayout& layout) {
+  // The first keys of a window lie somewhere inside the range, and pages before it may be gone.
+  if (!task || task->params->mask.kind == MaskKind::kWindow || task->row->kv.layout != layout) return {};
+  return {task->slots.lo, std::min(task->slots.lo + kKeyTile, task->slots.hi)};
+}
+
+// Finds the keys of `slots` in the tile at tile_slot. Where `before` has keys and this tile none, the
+// pointers are those of `before`: a kernel that works on `before` fetches by the same index here.
 template <class T>
-void attend_keys(const TileTask& task, const TileWork& w, int64_t tile_slot, SlotRange keys) {
-  const KvPages& kv = task.row->kv;
-  const bool k_in_place = kv.layout.slots % kKvBlock == 0;
-  const bool v_in_place = kv.layout.v_dim % kN == 0;
-  if constexpr (!std::is_same_v<T, float>) {
-    if (w.rows <= kInRegisterRows && k_in_place && v_in_place) {
-      KeyTile<T> stored;
-      point_k(kv, task.kv_head, tile_slot, keys, stored);
-      point_v(kv, task.kv_head, tile_slot, keys, stored);
-      return update_all<T>(task, w, tile_slot, stored);
+void point_tile(const TileTask& task, int64_t tile_slot, SlotRange slots, const KeyTile<T>* before,
+                KeyTile<T>& tile) {
+  tile.keys = in_tile(slots, tile_slot);
+  if (before && (tile.keys.lo != 0 || tile.keys.hi != kKeyTile)) std::copy_n(before->v, kKeyTile, tile.v);
+  point_k(task.row->kv, task.kv_head, tile_slot, tile.keys, tile);
+  point_v(task.row->kv, task.kv_head, tile_slot, tile.keys, tile);
+}
+
+// Tiles that are read where they are stored; the task's tiles after `all` are only fetched.
+template <class T>
+void attend_in_place(const TileTask& task, const TileWork& w, SlotRange all, SlotRange coming) {
+  KeyTile<T> tiles[2];
+  int64_t slot = all.lo / kKeyTile * kKeyTile;
+  int at = 0;
+  point_tile<T>(task, slot, all, nullptr, tiles[0]);
+  for (; slot < all.hi; slot += kKeyTile, at ^= 1) {
+    const KeyTile<T>* next = &tiles[at ^ 1];
+    if (slot + kKeyTile < coming.hi) {
+      point_tile(task, slot + kKeyTile, coming, &tiles[at], tiles[at ^ 1]);
+    } else if (const SlotRange first = first_keys(task.next, task.row->kv.layout); !first.empty()) {
+      point_tile(*task.next, first.lo, first, &tiles[at], tiles[at ^ 1]);
+    } else {
+      next = nullptr;
     }
+    update_all<T>(task, w, slot, tiles[at], next);
   }
+}
+
+// Tiles that are packed first: narrow types for many rows, and what vectors cannot read in place.
+template <class T>
+void attend_packed(const TileTask& task, const TileWork& w, SlotRange all) {
+  const KvPages& kv = task.row->kv;
   KeyTile<float> tile;
-  if constexpr (std::is_same_v<T, float>) {
-    if (k_in_place) point_k(kv, task.kv_head, tile_slot, keys, tile);
-    if (v_in_place) point_v(kv, task.kv_head, tile_slot, keys, tile);
+  for (int64_t slot = all.lo / kKeyTile * kKeyTile; slot < all.hi; slot += kKeyTile) {
+    tile.keys = in_tile(all, slot);
+    pack_k<T>(kv, task.kv_head, slot, tile.keys, w.k, tile);
+    if constexpr (std::is_same_v<T, float>) {
+      if (kv.layout.v_dim % kN == 0) {
+        point_v(kv, task.kv_head, slot, tile.keys, tile);
+        update_all<float>(task, w, slot, tile, nullptr);
+        continue;
+      }
+    }
+    pack_v<T>(kv, task.kv_head, slot, tile.keys, w.v, tile);
+    update_all<float>(task, w, slot, tile, nullptr);
   }
-  if (!std::is_same_v<T, float> || !k_in_place) pack_k<T>(kv, task.kv_head, tile_slot, keys, w.k, tile);
-  if (!std::is_same_v<T, float> || !v_in_place) pack_v<T>(kv, task.kv_head, tile_slot, keys, w.v, tile);
-  update_all<float>(task, w, tile_slot, tile);
 }
 
 template <class T>
-void attend_split(const TileTask& task, const TileWork& w, SlotRange split) {
+void attend_split(const TileTask& task, const TileWork& w, SlotRange split, SlotRange coming) {
   std::fill_n(w.o, w.rows * w.v_stride, 0.0f);
   std::fill_n(w.m, w.rows, kNegInf);
   std::fill_n(w.sums, w.rows * 16, 0.0f);
@@ -197,10 +232,12 @@ void attend_split(const TileTask& task, const TileWork& w, SlotRange split) {
     all.lo = std::min(all.lo, std::max(w.seen[r].lo, split.lo));
     all.hi = std::max(all.hi, std::min(w.seen[r].hi, split.hi));
   }
-  for (int64_t slot = all.lo / kKeyTile * kKeyTile; slot < all.hi; slot += kKeyTile) {
-    const SlotRange keys = in_tile(all, slot);
-    if (!keys.empty()) attend_keys<T>(task, w, slot, keys);
-  }
+  if (all.empty()) return;
+  const KvLayout& layout = task.row->kv.layout;
+  const bool whole = layout.slots % kKvBlock == 0 && layout.v_dim % kN == 0;
+  if (whole && (std::is_same_v<T, float> || w.rows <= kInRegisterRows))
+    return attend_in_place<T>(task, w, all, coming);
+  attend_packed<T>(task, w, all);
 }
 
 void fold_split(const TileState& into, const TileState& from, int64_t rows, int v_dim) {
@@ -241,13 +278,13 @@ void attend_tile_splits(const TileTask& task, std::byte* scratch, const TileStat
     const SlotRange split{std::max(slot, all.lo), std::min(slot + kKeySplit, all.hi)};
     switch (task.row->kv.layout.dtype) {
       case DType::kBF16:
-        attend_split<Bf16Bits>(task, w, split);
+        attend_split<Bf16Bits>(task, w, split, all);
         break;
       case DType::kF16:
-        attend_split<F16Bits>(task, w, split);
+        attend_split<F16Bits>(task, w, split, all);
         break;
       default:
-        attend_split<float>(task, w, split);
+        attend_split<float>(task, w, split, all);
         break;
     }
     // The lanes of l collapse into lane 0's place of `sums`, in the instruction set's one order.
@@ -283,7 +320,7 @@ int64_t tile_rows_max(int group) {
 int64_t tile_scratch_bytes(int group, int k_dim, int v_dim) {
   const int64_t rows = tile_rows_max(group);
   const int64_t floats = 6 * kKeyTile + rows * (state_stride(v_dim) + 16 + 1 + k_dim) +
-                         kKeyTile * (k_dim + state_stride(v_dim)) + 7 * 16;
+                         kKeyTile * (k_dim + state_stride(v_dim)) + 8 * 16;
   return floats * static_cast<int64_t>(sizeof(float)) + rows * static_cast<int64_t>(sizeof(SlotRange));
 }
 

@@ -15,8 +15,10 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::cpu::HWY_NAMESPACE {
 
 // k[v]: the v-th vector's lanes of row d = 0, 16 elements between rows. v[i]: value of key i of the tile.
+// Both of key range `keys`.
 template <class T>
 struct KeyTile {
+  SlotRange keys;
   const T* k[kTileVecs];
   const T* v[kKeyTile];
 };
@@ -34,6 +36,9 @@ class SlotCursor {
   const T* v() const {
     return base_ + kv_.layout.v_offset(head_, slot_ / kKvBlock) + slot_ % kKvBlock * kv_.layout.v_dim;
   }
+  // Slots from here to the end of the page.
+  int left() const { return kv_.layout.slots - slot_; }
+  int left_in_block() const { return HWY_MIN(left(), kKvBlock - slot_ % kKvBlock); }
   void advance(int slots) {
     slot_ += slots;
     if (slot_ < kv_.layout.slots) return;
@@ -72,10 +77,17 @@ HWY_INLINE void point_k(const KvPages& kv, int head, int64_t tile_slot, SlotRang
   for (int v = 0; v < kTileVecs; ++v) tile.k[v] = blocks[v * kN / kKvBlock] + v * kN % kKvBlock;
 }
 
+// Values of one page follow each other, whatever their block.
 template <class T>
 HWY_INLINE void point_v(const KvPages& kv, int head, int64_t tile_slot, SlotRange keys, KeyTile<T>& tile) {
   SlotCursor<T> cursor(kv, head, tile_slot + keys.lo);
-  for (int64_t i = keys.lo; i < keys.hi; ++i, cursor.advance(1)) tile.v[i] = cursor.v();
+  for (int64_t i = keys.lo; i < keys.hi;) {
+    const int run = static_cast<int>(HWY_MIN(int64_t{cursor.left()}, keys.hi - i));
+    const T* v = cursor.v();
+    for (int j = 0; j < run; ++j, v += kv.layout.v_dim) tile.v[i + j] = v;
+    i += run;
+    cursor.advance(run);
+  }
 }
 
 HWY_INLINE float widen(float x) {
@@ -95,7 +107,38 @@ HWY_INLINE void widen_row(const T* HWY_RESTRICT from, int64_t n, float* HWY_REST
   for (; i < n; ++i) to[i] = widen(from[i]);
 }
 
-// k_scratch [4][k_dim][16].
+// A run of keys that lie side by side in one stored block and go side by side into one packed block.
+template <class T>
+struct KeyRun {
+  const T* from;
+  int lane;  // of the packed block
+  int count;
+};
+
+// Packs keys [lo, hi) of one block of 16; to [k_dim][16] and one vector behind it. Whole vectors are stored,
+// row by row and in ascending lanes: what one writes too much the next run, or the next row, overwrites, or
+// it is a lane that no key has. Reading a vector from inside a block can touch what follows it in the page,
+// where there is always a V block.
+template <class T>
+HWY_INLINE void pack_k_block(SlotCursor<T>& cursor, int lo, int hi, int k_dim, float* HWY_RESTRICT to) {
+  KeyRun<T> runs[kKvBlock];
+  int n = 0;
+  for (int lane = lo; lane < hi;) {
+    const int count = HWY_MIN(hi - lane, cursor.left_in_block());
+    runs[n++] = {cursor.k(), lane, count};
+    lane += count;
+    cursor.advance(count);
+  }
+  for (int64_t d = 0; d < k_dim; ++d) {
+    for (int r = 0; r < n; ++r) {
+      for (int i = 0; i < runs[r].count; i += kN)
+        hn::StoreU(load_widen(runs[r].from + d * kKvBlock + i), F32Tag(),
+                   to + d * kKvBlock + runs[r].lane + i);
+    }
+  }
+}
+
+// k_scratch [4][k_dim][16] and one vector.
 template <class T>
 HWY_INLINE void pack_k(const KvPages& kv, int head, int64_t tile_slot, SlotRange keys, float* k_scratch,
                        KeyTile<float>& tile) {
@@ -107,10 +150,10 @@ HWY_INLINE void pack_k(const KvPages& kv, int head, int64_t tile_slot, SlotRange
       widen_row(stored.k[b * kKvBlock / kN], block_floats, k_scratch + b * block_floats);
   } else {
     SlotCursor<T> cursor(kv, head, tile_slot + keys.lo);
-    for (int64_t i = keys.lo; i < keys.hi; ++i, cursor.advance(1)) {
-      const T* from = cursor.k();
-      float* to = k_scratch + i / kKvBlock * block_floats + i % kKvBlock;
-      for (int64_t d = 0; d < kv.layout.k_dim; ++d) to[d * kKvBlock] = widen(from[d * kKvBlock]);
+    for (int64_t b = keys.lo / kKvBlock; b <= (keys.hi - 1) / kKvBlock; ++b) {
+      const int lo = static_cast<int>(HWY_MAX(keys.lo - b * kKvBlock, int64_t{0}));
+      const int hi = static_cast<int>(HWY_MIN(keys.hi - b * kKvBlock, int64_t{kKvBlock}));
+      pack_k_block(cursor, lo, hi, kv.layout.k_dim, k_scratch + b * block_floats);
     }
   }
   for (int v = 0; v < kTileVecs; ++v)

@@ -48,6 +48,8 @@ struct TileTask {
   int64_t t0 = 0;      // first query token
   int64_t tokens = 0;  // tokens * (heads / kv_heads) rows, at most max(kQueryRows, heads / kv_heads)
   SlotRange slots;     // lo a multiple of kKeySplit
+  // What this thread will likely do next, or null: its first keys are fetched during the last of this task.
+  const TileTask* next = nullptr;
 };
 
 int64_t tile_rows_max(int group);

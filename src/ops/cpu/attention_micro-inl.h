@@ -46,16 +46,23 @@ HWY_INLINE F32Vec exp2_neg(F32Vec x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
+// Brings an element's line to the second-level cache: the kernels ask for the next tile while they read this.
+template <class T>
+HWY_INLINE void fetch(const T* p) {
+  __builtin_prefetch(p, 0, 2);
+}
+
 // s[r][v * kN + lane] = sum over d of q[r][d] * k[v][d][lane], one chain of multiply-adds per score, so a
 // score's bits do not depend on R, NV or the stored type's width.
-template <int R, int NV, class T>
-HWY_INLINE void qk_block(const float* HWY_RESTRICT q, int64_t q_stride, const T* const* k, int k_dim,
-                         float* HWY_RESTRICT s) {
+template <int R, int NV, bool kFetch, class T>
+HWY_INLINE void qk_block(const float* HWY_RESTRICT q, int64_t q_stride, const T* const* k,
+                         const T* const* next, int k_dim, float* HWY_RESTRICT s) {
   const F32Tag d;
   F32Vec acc[R][NV];
   const T* kp[NV];
+  const T* np[NV];
   LARIAT_UNROLL
-  for (int v = 0; v < NV; ++v) kp[v] = k[v];
+  for (int v = 0; v < NV; ++v) kp[v] = k[v], np[v] = kFetch ? next[v] : nullptr;
   LARIAT_UNROLL
   for (int r = 0; r < R; ++r) {
     LARIAT_UNROLL
@@ -65,6 +72,11 @@ HWY_INLINE void qk_block(const float* HWY_RESTRICT q, int64_t q_stride, const T*
     F32Vec kv[NV];
     LARIAT_UNROLL
     for (int v = 0; v < NV; ++v) kv[v] = load_widen(kp[v] + i * kKvBlock);
+    // Two rows of a narrow type share a line.
+    if (kFetch && (sizeof(T) == 4 || i % 2 == 0)) {
+      LARIAT_UNROLL
+      for (int v = 0; v < NV; v += kKvBlock / kN) fetch(np[v] + i * kKvBlock);
+    }
     LARIAT_UNROLL
     for (int r = 0; r < R; ++r) {
       const auto qi = hn::Set(d, q[r * q_stride + i]);
@@ -80,9 +92,10 @@ HWY_INLINE void qk_block(const float* HWY_RESTRICT q, int64_t q_stride, const T*
 }
 
 // o[r][col..] = o[r][col..] * alpha[r] + sum over keys [k0, k1) of p[r][key] * v[key][col..].
-template <int R, int NV, class T>
-HWY_INLINE void pv_block(const float* HWY_RESTRICT p, const T* const* v, SlotRange keys, int64_t col,
-                         const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o, int64_t o_stride) {
+template <int R, int NV, bool kFetch, class T>
+HWY_INLINE void pv_block(const float* HWY_RESTRICT p, const T* const* v, const T* const* next, SlotRange keys,
+                         int64_t col, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o,
+                         int64_t o_stride) {
   const F32Tag d;
   F32Vec acc[R][NV];
   LARIAT_UNROLL
@@ -96,6 +109,11 @@ HWY_INLINE void pv_block(const float* HWY_RESTRICT p, const T* const* v, SlotRan
     F32Vec vv[NV];
     LARIAT_UNROLL
     for (int n = 0; n < NV; ++n) vv[n] = load_widen(row + n * kN);
+    if constexpr (kFetch) {
+      constexpr int kLine = static_cast<int>(64 / (sizeof(T) * kN));
+      LARIAT_UNROLL
+      for (int n = 0; n < NV; n += kLine) fetch(next[key] + col + n * kN);
+    }
     LARIAT_UNROLL
     for (int r = 0; r < R; ++r) {
       const auto w = hn::Set(d, p[r * kKeyTile + key]);
@@ -110,67 +128,76 @@ HWY_INLINE void pv_block(const float* HWY_RESTRICT p, const T* const* v, SlotRan
   }
 }
 
-// Scores of the vectors that cover keys [lo, hi) of the tile, at least; others are left undefined.
+// Scores of the vectors that cover keys [lo, hi) of the tile, at least; others are left undefined. `next`:
+// the following tile's K to fetch meanwhile, or null.
 template <int R, class T>
-HWY_NOINLINE void qk_rows(const float* q, int64_t q_stride, const T* const* k, int k_dim, SlotRange keys,
-                          float* s) {
+HWY_NOINLINE void qk_rows(const float* q, int64_t q_stride, const T* const* k, const T* const* next,
+                          int k_dim, SlotRange keys, float* s) {
   const int end = static_cast<int>((keys.hi + kN - 1) / kN);
   int v = static_cast<int>(keys.lo / kN) / kWide * kWide;
   for (; v < end; v += kWide) {
     const int first = HWY_MAX(v, static_cast<int>(keys.lo / kN));
     const int last = HWY_MIN(v + kWide, end);
-    if (last - first > kWide / 2) {
-      qk_block<R, kWide, T>(q, q_stride, k + v, k_dim, s + v * kN);
+    if (last - first <= kWide / 2) {
+      for (int i = first; i < last; ++i)
+        qk_block<R, 1, false, T>(q, q_stride, k + i, nullptr, k_dim, s + i * kN);
+    } else if (next) {
+      qk_block<R, kWide, true, T>(q, q_stride, k + v, next + v, k_dim, s + v * kN);
     } else {
-      for (int i = first; i < last; ++i) qk_block<R, 1, T>(q, q_stride, k + i, k_dim, s + i * kN);
+      qk_block<R, kWide, false, T>(q, q_stride, k + v, nullptr, k_dim, s + v * kN);
     }
   }
 }
 
 template <int R, class T>
-HWY_NOINLINE void pv_rows(const float* p, const T* const* v, SlotRange keys, int v_vecs, const float* alpha,
-                          float* o, int64_t o_stride) {
+HWY_NOINLINE void pv_rows(const float* p, const T* const* v, const T* const* next, SlotRange keys, int v_vecs,
+                          const float* alpha, float* o, int64_t o_stride) {
   int n = 0;
-  for (; n + kWide <= v_vecs; n += kWide)
-    pv_block<R, kWide, T>(p, v, keys, int64_t{n} * kN, alpha, o, o_stride);
-  for (; n < v_vecs; ++n) pv_block<R, 1, T>(p, v, keys, int64_t{n} * kN, alpha, o, o_stride);
+  for (; n + kWide <= v_vecs; n += kWide) {
+    if (next) {
+      pv_block<R, kWide, true, T>(p, v, next, keys, int64_t{n} * kN, alpha, o, o_stride);
+    } else {
+      pv_block<R, kWide, false, T>(p, v, nullptr, keys, int64_t{n} * kN, alpha, o, o_stride);
+    }
+  }
+  for (; n < v_vecs; ++n) pv_block<R, 1, false, T>(p, v, nullptr, keys, int64_t{n} * kN, alpha, o, o_stride);
 }
 
 template <class T>
-HWY_INLINE void qk(int rows, const float* q, int64_t q_stride, const T* const* k, int k_dim, SlotRange keys,
-                   float* s) {
+HWY_INLINE void qk(int rows, const float* q, int64_t q_stride, const T* const* k, const T* const* next,
+                   int k_dim, SlotRange keys, float* s) {
   switch (rows) {
     case 1:
-      return qk_rows<1, T>(q, q_stride, k, k_dim, keys, s);
+      return qk_rows<1, T>(q, q_stride, k, next, k_dim, keys, s);
     case 2:
-      return qk_rows<2, T>(q, q_stride, k, k_dim, keys, s);
+      return qk_rows<2, T>(q, q_stride, k, next, k_dim, keys, s);
     case 3:
-      return qk_rows<3, T>(q, q_stride, k, k_dim, keys, s);
+      return qk_rows<3, T>(q, q_stride, k, next, k_dim, keys, s);
     case 4:
-      return qk_rows<4, T>(q, q_stride, k, k_dim, keys, s);
+      return qk_rows<4, T>(q, q_stride, k, next, k_dim, keys, s);
     case 5:
-      return qk_rows<5, T>(q, q_stride, k, k_dim, keys, s);
+      return qk_rows<5, T>(q, q_stride, k, next, k_dim, keys, s);
     default:
-      return qk_rows<6, T>(q, q_stride, k, k_dim, keys, s);
+      return qk_rows<6, T>(q, q_stride, k, next, k_dim, keys, s);
   }
 }
 
 template <class T>
-HWY_INLINE void pv(int rows, const float* p, const T* const* v, SlotRange keys, int v_vecs,
-                   const float* alpha, float* o, int64_t o_stride) {
+HWY_INLINE void pv(int rows, const float* p, const T* const* v, const T* const* next, SlotRange keys,
+                   int v_vecs, const float* alpha, float* o, int64_t o_stride) {
   switch (rows) {
     case 1:
-      return pv_rows<1, T>(p, v, keys, v_vecs, alpha, o, o_stride);
+      return pv_rows<1, T>(p, v, next, keys, v_vecs, alpha, o, o_stride);
     case 2:
-      return pv_rows<2, T>(p, v, keys, v_vecs, alpha, o, o_stride);
+      return pv_rows<2, T>(p, v, next, keys, v_vecs, alpha, o, o_stride);
     case 3:
-      return pv_rows<3, T>(p, v, keys, v_vecs, alpha, o, o_stride);
+      return pv_rows<3, T>(p, v, next, keys, v_vecs, alpha, o, o_stride);
     case 4:
-      return pv_rows<4, T>(p, v, keys, v_vecs, alpha, o, o_stride);
+      return pv_rows<4, T>(p, v, next, keys, v_vecs, alpha, o, o_stride);
     case 5:
-      return pv_rows<5, T>(p, v, keys, v_vecs, alpha, o, o_stride);
+      return pv_rows<5, T>(p, v, next, keys, v_vecs, alpha, o, o_stride);
     default:
-      return pv_rows<6, T>(p, v, keys, v_vecs, alpha, o, o_stride);
+      return pv_rows<6, T>(p, v, next, keys, v_vecs, alpha, o, o_stride);
   }
 }
 
