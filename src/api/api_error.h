@@ -11,7 +11,7 @@
 namespace lariat {
 
 struct ApiError {
-  int status = 500;
+  int status = 0;    // of HTTP
   std::string type;  // "invalid_request_error", "server_error", ..
   std::string code;  // "context_length_exceeded", ..; null in the body if empty
   std::string param;

@@ -1,0 +1,122 @@
+#include "http/request_parser.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cctype>
+#include <optional>
+
+namespace lariat {
+
+namespace http = boost::beast::http;
+
+struct RequestParser::Impl {
+  http::request_parser<http::string_body> parser;
+  bool head_read = false;
+};
+
+namespace {
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+}  // namespace
+
+std::optional<std::string> decode_path(std::string_view target) {
+  const std::string_view path = target.substr(0, target.find_first_of("?#"));
+  std::string out;
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] != '%') {
+      out += path[i];
+      continue;
+    }
+    if (i + 2 >= path.size()) return std::nullopt;
+    const int hi = hex_digit(path[i + 1]), lo = hex_digit(path[i + 2]);
+    if (hi < 0 || lo < 0) return std::nullopt;
+    out += static_cast<char>(hi * 16 + lo);
+    i += 2;
+  }
+  return out;
+}
+
+RequestParser::RequestParser(size_t header_bytes_max, size_t body_bytes_max)
+    : impl_(std::make_unique<Impl>()), header_bytes_max_(header_bytes_max), body_bytes_max_(body_bytes_max) {
+  impl_->parser.header_limit(static_cast<uint32_t>(header_bytes_max));
+  impl_->parser.body_limit(body_bytes_max);
+}
+
+RequestParser::~RequestParser() = default;
+
+bool RequestParser::header_done() const {
+  return impl_->head_read;
+}
+
+bool RequestParser::done() const {
+  return !failed() && impl_->head_read && impl_->parser.is_done();
+}
+
+std::string RequestParser::take_body() {
+  return std::move(impl_->parser.get().body());
+}
+
+void RequestParser::fail(int status, std::string message) {
+  error_.status = status;
+  error_.type = "invalid_request_error";
+  error_.code = status == 413 ? "body_too_large" : "bad_request";
+  error_.message = std::move(message);
+}
+
+void RequestParser::read_head() {
+  const auto& message = impl_->parser.get();
+  impl_->head_read = true;
+  const auto text = [](boost::beast::string_view s) { return std::string(s.data(), s.size()); };
+  head_.method = text(message.method_string());
+  head_.authorization = text(message[http::field::authorization]);
+  head_.version = static_cast<int>(message.version());
+  head_.keep_alive = impl_->parser.keep_alive();
+  head_.expects_continue = same_word(text(message[http::field::expect]), "100-continue");
+  const auto target = message.target();
+  std::optional<std::string> path = decode_path({target.data(), target.size()});
+  if (!path) return fail(400, "the request target has a broken % escape");
+  head_.path = std::move(*path);
+  if (message.count(http::field::content_length) > 1) fail(400, "several Content-Length headers");
+}
+
+size_t RequestParser::feed(std::string_view data) {
+  size_t taken = 0;
+  while (!failed() && !done()) {
+    boost::beast::error_code ec;
+    const std::string_view rest = data.substr(taken);
+    taken += impl_->parser.put({rest.data(), rest.size()}, ec);
+    if (!impl_->head_read && impl_->parser.is_header_done()) read_head();
+    if (!ec) {
+      if (taken == data.size() && !done()) break;
+      continue;
+    }
+    if (ec == http::error::need_more) {
+      // A chunk header or trailer that never ends would otherwise be kept for ever.
+      if (data.size() - taken > header_bytes_max_) fail(400, "a chunk header is too long");
+      break;
+    }
+    if (ec == http::error::body_limit) {
+      fail(413, fmt::format("the body is larger than {} bytes", body_bytes_max_));
+    } else if (ec == http::error::header_limit) {
+      fail(431, fmt::format("the request header is larger than {} bytes", header_bytes_max_));
+    } else {
+      fail(400, "not a valid HTTP/1.1 request: " + ec.message());
+    }
+  }
+  return taken;
+}
+
+}  // namespace lariat
