@@ -4,7 +4,7 @@
   bench/peer_llama.py --llama-bench PATH [--name NAME] [--quick] [--threads 2] [--rounds 3] [--long-rounds 1]
 
 Both engines get random weights of bench/shapes/smollm2-135m.json. A round runs every case of every
-configuration once, each in a process of its own; the table shows the median of the rounds. Cases of 16K
+configuration once, each in a process of its own and after a warm-up (none before 16K of prefill); the table shows the median of the rounds. Cases of 16K
 tokens run --long-rounds times. --quick is one round up to 4K. llama-bench is any build the caller gives.
 """
 
@@ -59,9 +59,9 @@ def run(command):
 def lariat_command(args, config, case, out):
     _, weights, kv, _ = config
     kind, n = case
-    work = ["--pp", str(n), "--tg", "0", "--depth", "0"] if kind == "pp" else ["--pp", "0", "--tg", str(DECODED), "--depth", str(n)]
-    return [str(args.lariat), "bench", "--random-weights", str(SHAPE), *work, "--repeat", "1", "--warmup", "1",
-            "--threads", str(args.threads), "--dtype", weights, "--kv-type", kv, "--json-out", str(out)]
+    work = ["--pp", str(n)] if kind == "pp" else ["--tg", str(DECODED), "--depth", str(n)]
+    return [str(args.lariat), "bench", "--random-weights", str(SHAPE), *work, "--repeat", "1",
+            "--warmup", "0" if case == ("pp", LONG) else "1", "--threads", str(args.threads), "--dtype", weights, "--kv-type", kv, "--json-out", str(out)]
 
 
 def measure_lariat(args, config, case):
@@ -75,6 +75,7 @@ def llama_command(args, config, case, gguf):
     _, _, kv, flash = config
     kind, n = case
     work = ["-p", str(n), "-n", "0"] if kind == "pp" else ["-p", "0", "-n", str(DECODED), "-d", str(n)]
+    work += ["--no-warmup"] if case == ("pp", LONG) else []
     return [str(args.llama_bench), "-m", str(gguf), *work, "-r", "1", "-t", str(args.threads), "-fa", flash,
             "-ctk", kv, "-ctv", kv, "-ngl", "0", "-o", "json"]
 
