@@ -54,7 +54,8 @@ TEST(Golden, SmolLmPrompts) {
   SKIP_WITHOUT(path);
   const auto tokenizer = test::load_model("smollm2-135m-instruct");
   ASSERT_TRUE(tokenizer);
-  for (const auto& entry : test::read_json(path)["generations"]) {
+  const auto cases = test::read_json(path);
+  for (const auto& entry : cases["generations"]) {
     const RenderedChat chat = rendered(*tokenizer, entry["messages"]);
     EXPECT_EQ(chat.text, entry["prompt"].get<std::string>());
     EXPECT_EQ(*encode_chat(*tokenizer, chat), entry["prompt_ids"].get<Ids>());
