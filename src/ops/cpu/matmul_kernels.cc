@@ -10,7 +10,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::cpu::HWY_NAMESPACE {
 
 // Length of a block of K: kGemmPanels panels of it, widened, are 64 KiB.
-inline constexpr int64_t kBlockK = 256;
+inline constexpr int64_t kBlockK = 128;
 inline constexpr int64_t kGroupColumns = kGemmPanels * kPanel;
 
 struct GemmScratch {
@@ -34,8 +34,16 @@ void widen_block(const W* w, int64_t panel_stride, int64_t panels, int64_t kc, f
   }
 }
 
-// One block of K of all rows of the task.
-void multiply_block(const MatmulTask& task, Tile<float> tile, float* acc) {
+// Asks for the lines of a tile's outputs, so that they arrive while its chains are computed.
+HWY_INLINE void prefetch_out(const MatmulArgs& args, int64_t row0, int64_t rows, int64_t column0, int64_t columns) {
+  const int64_t valid = HWY_MIN(columns, args.w.n - column0);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < valid; c += 16)
+      __builtin_prefetch(args.out + (row0 + r) * args.out_stride + column0 + c, 1);
+}
+
+// One block of K of all rows of the task; the last block completes the outputs.
+void multiply_block(const MatmulTask& task, Tile<float> tile, float* acc, bool last) {
   const float* x = tile.x;
   const float* w = tile.w;
   for (int64_t p = 0; p < task.panels;) {
@@ -48,7 +56,10 @@ void multiply_block(const MatmulTask& task, Tile<float> tile, float* acc) {
       tile.x = x + r * tile.x_stride;
       tile.w = w + p * tile.panel_stride;
       tile.acc = acc + r * kGroupColumns + p * kPanel;
+      const int64_t column = (task.panel0 + p) * kPanel;
+      if (last) prefetch_out(*task.args, task.row0 + r, rows, column, taken * kPanel);
       fn(tile);
+      if (last) finish_rows(*task.args, task.row0 + r, rows, column, taken * kPanel, tile.acc, kGroupColumns);
       r += rows;
     }
     p += taken;
@@ -80,10 +91,8 @@ void gemm(const MatmulTask& task) {
       tile.w = scratch.wide;
       tile.panel_stride = kBlockK * kPanel;
     }
-    multiply_block(task, tile, scratch.acc);
+    multiply_block(task, tile, scratch.acc, k0 + kc == args.w.k);
   }
-  finish_rows(args, task.row0, task.rows, task.panel0 * kPanel, task.panels * kPanel, scratch.acc,
-              kGroupColumns);
 }
 
 // Panels outer, so that weights come from memory once; several row tiles reread them from cache.
