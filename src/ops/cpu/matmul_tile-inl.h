@@ -43,6 +43,24 @@ struct Tile {
   bool resume;  // false: the chains start here, from zero
 };
 
+// One step of every chain of the tile.
+template <size_t MR, size_t NP, typename W>
+HWY_INLINE void tile_step(const W* HWY_RESTRICT w, int64_t panel_stride, const float* HWY_RESTRICT x,
+                          int64_t x_stride, F32Vec (&acc)[MR][NP * kPanelVecs]) {
+  constexpr size_t NV = NP * kPanelVecs;
+  const F32Tag d;
+  F32Vec b[NV];
+  LARIAT_UNROLL
+  for (size_t j = 0; j < NV; ++j)
+    b[j] = load_widen(w + static_cast<int64_t>(j / kPanelVecs) * panel_stride + j % kPanelVecs * kLanes);
+  LARIAT_UNROLL
+  for (size_t i = 0; i < MR; ++i) {
+    const F32Vec a = hn::Set(d, x[static_cast<int64_t>(i) * x_stride]);
+    LARIAT_UNROLL
+    for (size_t j = 0; j < NV; ++j) acc[i][j] = hn::MulAdd(a, b[j], acc[i][j]);
+  }
+}
+
 template <size_t MR, size_t NP, typename W>
 HWY_NOINLINE void run_tile(const Tile<W>& t) {
   constexpr size_t NV = NP * kPanelVecs;
@@ -58,18 +76,13 @@ HWY_NOINLINE void run_tile(const Tile<W>& t) {
   const float* HWY_RESTRICT x = t.x;
   const int64_t x_stride = t.x_stride;
   const int64_t panel_stride = t.panel_stride;
-  for (int64_t k = 0; k < t.k; ++k, w += kPanel, ++x) {
-    F32Vec b[NV];
+  // Four steps a turn: the turn's own additions compete with FMAs for ports.
+  int64_t k = 0;
+  for (; k + 4 <= t.k; k += 4, w += 4 * kPanel, x += 4) {
     LARIAT_UNROLL
-    for (size_t j = 0; j < NV; ++j)
-      b[j] = load_widen(w + static_cast<int64_t>(j / kPanelVecs) * panel_stride + j % kPanelVecs * kLanes);
-    LARIAT_UNROLL
-    for (size_t i = 0; i < MR; ++i) {
-      const F32Vec a = hn::Set(d, x[static_cast<int64_t>(i) * x_stride]);
-      LARIAT_UNROLL
-      for (size_t j = 0; j < NV; ++j) acc[i][j] = hn::MulAdd(a, b[j], acc[i][j]);
-    }
+    for (int64_t u = 0; u < 4; ++u) tile_step<MR, NP>(w + u * kPanel, panel_stride, x + u, x_stride, acc);
   }
+  for (; k < t.k; ++k, w += kPanel, ++x) tile_step<MR, NP>(w, panel_stride, x, x_stride, acc);
   LARIAT_UNROLL
   for (size_t i = 0; i < MR; ++i) {
     LARIAT_UNROLL
