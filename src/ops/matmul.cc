@@ -42,7 +42,9 @@ int64_t row_block(const MatmulArgs& args, int64_t groups, int threads) {
   constexpr int64_t kRowsMin = 96;
   int64_t blocks = ceil_div(args.t, cpu::kGemmRowsMax);
   if (threads > 1) blocks = std::max(blocks, std::min(ceil_div(16 * threads, groups), args.t / kRowsMin));
-  return ceil_div(args.t, std::max(blocks, int64_t{1}));
+  constexpr int64_t kStep =
+      12;  // a multiple of every tile's rows, so that only the last block has a short tile
+  return ceil_div(ceil_div(args.t, std::max(blocks, int64_t{1})), kStep) * kStep;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Products against what this machine can do, measured in the same run and interleaved with it: the peak of FMAs
-// on registers, the bandwidth of plain reads of the same weights, and oneDNN's f32 product.
-// usage: ops_matmul_bench [gemm|gemv] [threads...]     default both, 1 2. The best repetition counts.
+// Products against what this machine can do, measured in the same run and interleaved with it: the peak of
+// FMAs on registers, the bandwidth of plain reads of the same weights, and oneDNN's f32 product. usage:
+// ops_matmul_bench [gemm|gemv] [threads...]     default both, 1 2. The best repetition counts.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -92,8 +92,8 @@ double now_s(clockid_t clock) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Best time of each of `fns`, run in turn `rounds` times, so that load from elsewhere hits all alike. One thread
-// counts its own time on the CPU, several count wall time.
+// Best time of each of `fns`, run in turn `rounds` times, so that load from elsewhere hits all alike. One
+// thread counts its own time on the CPU, several count wall time.
 std::vector<double> best_of(int threads, int rounds, const std::vector<std::function<void()>>& fns) {
   const clockid_t clock = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
   std::vector<double> best(fns.size(), 1e30);
@@ -180,14 +180,22 @@ struct Shape3 {
 void bench_gemm(int threads) {
   const auto stream = Stream::cpu(threads);
   set_onednn_threads(threads);
-  std::printf("\n%d thread(s), GFLOP/s (share of the FMA peak)\n%18s %8s %16s %16s %16s %16s\n", threads, "T x K x N",
-              "peak", "f32", "bf16", "f16", "oneDNN f32");
-  for (const Shape3 s : {Shape3{512, 576, 3072}, {512, 576, 960}, {512, 576, 576}, {512, 576, 192}, {512, 1536, 576},
-                         {512, 2048, 2048}, {128, 2048, 2048}, {32, 2048, 2048}, {16, 576, 3072}}) {
+  std::printf("\n%d thread(s), GFLOP/s (share of the FMA peak)\n%18s %8s %16s %16s %16s %16s\n", threads,
+              "T x K x N", "peak", "f32", "bf16", "f16", "oneDNN f32");
+  for (const Shape3 s : {Shape3{512, 576, 3072},
+                         {512, 576, 960},
+                         {512, 576, 576},
+                         {512, 576, 192},
+                         {512, 1536, 576},
+                         {512, 2048, 2048},
+                         {128, 2048, 2048},
+                         {32, 2048, 2048},
+                         {16, 576, 3072}}) {
     const std::vector<float> x = random_floats(static_cast<size_t>(s.t * s.k), 1);
     std::vector<float> out(static_cast<size_t>(s.t * s.n));
     double peak_flops = 0;
-    std::vector<std::function<void()>> runs = {[&] { fma_flops(*stream, [&](double f) { peak_flops = f; }); }};
+    std::vector<std::function<void()>> runs = {
+        [&] { fma_flops(*stream, [&](double f) { peak_flops = f; }); }};
     std::vector<Weights> weights;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
       weights.push_back(random_weights(dtype, s.n, s.k));
@@ -211,10 +219,15 @@ void bench_gemm(int threads) {
 
 void bench_gemv(int threads) {
   const auto stream = Stream::cpu(threads);
-  std::printf("\n%d thread(s), weights read once, GB/s (share of plain reads of the same bytes)\n%14s %5s %8s %15s\n",
-              threads, "K x N", "dtype", "read", "T = 1, 2, 4, 8");
-  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{576, 49152}, {576, 3072}, {576, 576}, {1536, 576},
-                             {2048, 2048}, {2048, 8192}}) {
+  std::printf(
+      "\n%d thread(s), weights read once, GB/s (share of plain reads of the same bytes)\n%14s %5s %8s %15s\n",
+      threads, "K x N", "dtype", "read", "T = 1, 2, 4, 8");
+  for (const auto& [k, n] : {std::pair<int64_t, int64_t>{576, 49152},
+                             {576, 3072},
+                             {576, 576},
+                             {1536, 576},
+                             {2048, 2048},
+                             {2048, 8192}}) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       // As many copies as exceed any cache that the process could keep to itself.
       const int64_t copies = std::max(int64_t{1}, (int64_t{384} << 20) / packed_bytes(dtype, n, k));
@@ -228,8 +241,8 @@ void bench_gemv(int threads) {
           const int64_t parts = threads == 1 ? 1 : 4 * threads;
           stream->pool().parallel_for(parts, [&](int64_t i, int) {
             float sink[16];
-            cpu::run_read_probe(reinterpret_cast<const float*>(w.packed.data) + i * floats / parts, floats / parts,
-                                sink);
+            cpu::run_read_probe(reinterpret_cast<const float*>(w.packed.data) + i * floats / parts,
+                                floats / parts, sink);
           });
         }
       }};

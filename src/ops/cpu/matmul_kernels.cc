@@ -9,8 +9,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::cpu::HWY_NAMESPACE {
 
-// Length of a block of K: kGemmPanels panels of it, widened, are 64 KiB.
-inline constexpr int64_t kBlockK = 128;
+// Longest block of K: kGemmPanels panels of it, widened, are 96 KiB and stay in the second-level cache.
+inline constexpr int64_t kBlockK = 384;
 inline constexpr int64_t kGroupColumns = kGemmPanels * kPanel;
 
 struct GemmScratch {
@@ -35,7 +35,8 @@ void widen_block(const W* w, int64_t panel_stride, int64_t panels, int64_t kc, f
 }
 
 // Asks for the lines of a tile's outputs, so that they arrive while its chains are computed.
-HWY_INLINE void prefetch_out(const MatmulArgs& args, int64_t row0, int64_t rows, int64_t column0, int64_t columns) {
+HWY_INLINE void prefetch_out(const MatmulArgs& args, int64_t row0, int64_t rows, int64_t column0,
+                             int64_t columns) {
   const int64_t valid = HWY_MIN(columns, args.w.n - column0);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < valid; c += 16)
@@ -100,8 +101,9 @@ template <typename W>
 void gemv(const MatmulTask& task) {
   const MatmulArgs& args = *task.args;
   constexpr int64_t kMostPanels = 8;
-  HWY_ALIGN float acc[kTileRows * kMostPanels * kPanel];
-  const int64_t tiles = (task.rows + static_cast<int64_t>(kTileRows) - 1) / static_cast<int64_t>(kTileRows);
+  HWY_ALIGN float acc[kGemvTileRows * kMostPanels * kPanel];
+  constexpr auto kRows = static_cast<int64_t>(kGemvTileRows);
+  const int64_t tiles = (task.rows + kRows - 1) / kRows;
   const int64_t tile_rows = (task.rows + tiles - 1) / tiles;
   for (int64_t p = 0; p < task.panels;) {
     int64_t taken =

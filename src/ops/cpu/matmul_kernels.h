@@ -12,7 +12,8 @@ namespace lariat::cpu {
 inline constexpr int64_t kGemmPanels = 4;
 // Up to this many rows the weights are read straight from memory, once (decode); above it, through scratch.
 inline constexpr int64_t kGemvRowsMax = 8;
-// Most rows of a matrix-product task, so that its accumulators stay in the second-level cache.
+// Most rows of a matrix-product task, so that its partial chains stay in the second-level cache; a multiple
+// of every tile's rows.
 inline constexpr int64_t kGemmRowsMax = 192;
 
 // Rows [row0, row0 + rows) times panels [panel0, panel0 + panels) of args.w, written to args.out.

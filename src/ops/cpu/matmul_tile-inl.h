@@ -21,8 +21,10 @@ inline constexpr size_t kAccumulators = 12;
 #else
 inline constexpr size_t kAccumulators = 24;
 #endif
-// Most rows of a tile: six, or fewer where one panel of six rows does not fit.
+// Most rows of a matrix product's tile: six, or fewer where one panel of six rows does not fit.
 inline constexpr size_t kTileRows = HWY_MIN(size_t{6}, kAccumulators / kPanelVecs);
+// And of a vector product's: eight rows then need one pass over the weights, if one panel of them fits.
+inline constexpr size_t kGemvTileRows = HWY_MAX(kTileRows, HWY_MIN(size_t{8}, kAccumulators / kPanelVecs));
 
 // Panels of a tile of `rows` rows: as many as fit, a power of two, at most eight.
 constexpr size_t tile_panels(size_t rows) {
@@ -93,42 +95,32 @@ HWY_NOINLINE void run_tile(const Tile<W>& t) {
 template <typename W>
 using TileFn = void (*)(const Tile<W>&);
 
+// The tile of MR rows and `panels` panels, a power of two that is at most tile_panels(MR).
 template <size_t MR, typename W>
 TileFn<W> tile_fn_of_rows(int64_t panels) {
   constexpr size_t kMost = tile_panels(MR);
   if constexpr (kMost >= 8) {
-    if (panels >= 8) return run_tile<MR, 8, W>;
+    if (panels == 8) return run_tile<MR, 8, W>;
   }
   if constexpr (kMost >= 4) {
-    if (panels >= 4) return run_tile<MR, 4, W>;
+    if (panels == 4) return run_tile<MR, 4, W>;
   }
   if constexpr (kMost >= 2) {
-    if (panels >= 2) return run_tile<MR, 2, W>;
+    if (panels == 2) return run_tile<MR, 2, W>;
   }
   return run_tile<MR, 1, W>;
 }
 
-// The tile for `rows` (1..kTileRows) and `panels`, the latter clipped to what it takes: a power of two.
-template <typename W>
+// The tile for `rows` (1..kGemvTileRows) and `panels`; the latter is clipped to what the tile takes.
+template <typename W, size_t MR = kGemvTileRows>
 TileFn<W> tile_fn(int64_t rows, int64_t& panels) {
-  const auto most = static_cast<int64_t>(tile_panels(static_cast<size_t>(rows)));
-  int64_t taken = 1;
-  while (taken * 2 <= panels && taken * 2 <= most) taken *= 2;
-  panels = taken;
-  switch (rows) {
-    case 1:
-      return tile_fn_of_rows<1, W>(taken);
-    case 2:
-      return tile_fn_of_rows<HWY_MIN(size_t{2}, kTileRows), W>(taken);
-    case 3:
-      return tile_fn_of_rows<HWY_MIN(size_t{3}, kTileRows), W>(taken);
-    case 4:
-      return tile_fn_of_rows<HWY_MIN(size_t{4}, kTileRows), W>(taken);
-    case 5:
-      return tile_fn_of_rows<HWY_MIN(size_t{5}, kTileRows), W>(taken);
-    default:
-      return tile_fn_of_rows<HWY_MIN(size_t{6}, kTileRows), W>(taken);
+  if constexpr (MR > 1) {
+    if (rows < static_cast<int64_t>(MR)) return tile_fn<W, MR - 1>(rows, panels);
   }
+  int64_t taken = 1;
+  while (taken * 2 <= panels && taken * 2 <= static_cast<int64_t>(tile_panels(MR))) taken *= 2;
+  panels = taken;
+  return tile_fn_of_rows<MR, W>(taken);
 }
 
 // Complete chains become outputs: out = chain (+ bias) or out = out + (chain (+ bias)); columns beyond N are
