@@ -53,7 +53,7 @@ void multiply_block(const MatmulTask& task, Tile<float> tile, float* acc, bool l
       const int64_t rows = HWY_MIN(task.rows - r, static_cast<int64_t>(kTileRows));
       // Every row tile of this pass takes as many panels as a full one would.
       taken = HWY_MIN(task.panels - p, static_cast<int64_t>(tile_panels(kTileRows)));
-      const TileFn<float> fn = tile_fn<float>(rows, taken);
+      const TileFn<float> fn = tile_fn<float, false>(rows, taken);
       tile.x = x + r * tile.x_stride;
       tile.w = w + p * tile.panel_stride;
       tile.acc = acc + r * kGroupColumns + p * kPanel;
@@ -110,7 +110,7 @@ void gemv(const MatmulTask& task) {
         HWY_MIN(task.panels - p, static_cast<int64_t>(tile_panels(static_cast<size_t>(tile_rows))));
     for (int64_t r = 0; r < task.rows; r += tile_rows) {
       const int64_t rows = HWY_MIN(tile_rows, task.rows - r);
-      const TileFn<W> fn = tile_fn<W>(rows, taken);
+      const TileFn<W> fn = tile_fn<W, true>(rows, taken);
       fn({.w = panel_data<W>(args.w, task.panel0 + p),
           .panel_stride = args.w.k * kPanel,
           .x = args.x + (task.row0 + r) * args.x_stride,
