@@ -11,6 +11,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::cpu::HWY_NAMESPACE {
+namespace {
 
 inline constexpr int64_t kStep = static_cast<int64_t>(kLanes);
 
@@ -118,6 +119,7 @@ void add_range_target(float* a, const float* b, int64_t n) {
   for (; i < n; ++i) a[i] += b[i];
 }
 
+}  // namespace
 }  // namespace lariat::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -8,6 +8,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::cpu::HWY_NAMESPACE {
+namespace {
 
 const char* target_isa() {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
@@ -23,6 +24,7 @@ const char* target_isa() {
 #endif
 }
 
+}  // namespace
 }  // namespace lariat::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

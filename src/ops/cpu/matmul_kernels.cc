@@ -8,6 +8,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace lariat::cpu::HWY_NAMESPACE {
+namespace {
 
 // Longest block of K: kGemmPanels panels of it, widened, are 96 KiB and stay in the second-level cache.
 inline constexpr int64_t kBlockK = 384;
@@ -29,8 +30,12 @@ void widen_block(const W* w, int64_t panel_stride, int64_t panels, int64_t kc, f
   for (int64_t p = 0; p < panels; ++p) {
     const W* HWY_RESTRICT from = w + p * panel_stride;
     float* HWY_RESTRICT to = wide + p * kBlockK * kPanel;
-    for (int64_t i = 0; i < kc * kPanel; i += static_cast<int64_t>(kLanes))
-      hn::Store(load_widen(from + i), F32Tag(), to + i);
+    for (int64_t k = 0; k < kc; ++k, from += kPanel, to += kPanel) {
+      __builtin_prefetch(from + 1024, 0, 3);
+      LARIAT_UNROLL
+      for (size_t i = 0; i < kPanelVecs; ++i)
+        hn::Store(load_widen(from + i * kLanes), F32Tag(), to + i * kLanes);
+    }
   }
 }
 
@@ -43,25 +48,32 @@ HWY_INLINE void prefetch_out(const MatmulArgs& args, int64_t row0, int64_t rows,
       __builtin_prefetch(args.out + (row0 + r) * args.out_stride + column0 + c, 1);
 }
 
-// One block of K of all rows of the task; the last block completes the outputs.
-void multiply_block(const MatmulTask& task, Tile<float> tile, float* acc, bool last) {
-  const float* x = tile.x;
-  const float* w = tile.w;
+// A block of K, for all rows of a task.
+struct Block {
+  Tile<float> tile;  // at the task's first row and panel
+  bool last;         // the chains end here: complete the outputs
+  bool from_memory;  // the first tile to pass brings the weights to cache
+};
+
+void multiply_block(const MatmulTask& task, const Block& block) {
+  const auto tile_rows = static_cast<int64_t>(kTileRows);
   for (int64_t p = 0; p < task.panels;) {
     int64_t taken = 0;
-    for (int64_t r = 0; r < task.rows;) {
-      const int64_t rows = HWY_MIN(task.rows - r, static_cast<int64_t>(kTileRows));
-      // Every row tile of this pass takes as many panels as a full one would.
+    for (int64_t r = 0; r < task.rows; r += tile_rows) {
+      const int64_t rows = HWY_MIN(task.rows - r, tile_rows);
+      // A short tile takes as many panels as the full ones did.
       taken = HWY_MIN(task.panels - p, static_cast<int64_t>(tile_panels(kTileRows)));
-      const TileFn<float> fn = tile_fn<float, false>(rows, taken);
-      tile.x = x + r * tile.x_stride;
-      tile.w = w + p * tile.panel_stride;
-      tile.acc = acc + r * kGroupColumns + p * kPanel;
+      const TileFn<float> fn = block.from_memory && r == 0 ? tile_fn<float, true>(rows, taken)
+                                                           : tile_fn<float, false>(rows, taken);
+      Tile<float> tile = block.tile;
+      tile.x += r * tile.x_stride;
+      tile.w += p * tile.panel_stride;
+      tile.acc += r * kGroupColumns + p * kPanel;
       const int64_t column = (task.panel0 + p) * kPanel;
-      if (last) prefetch_out(*task.args, task.row0 + r, rows, column, taken * kPanel);
+      if (block.last) prefetch_out(*task.args, task.row0 + r, rows, column, taken * kPanel);
       fn(tile);
-      if (last) finish_rows(*task.args, task.row0 + r, rows, column, taken * kPanel, tile.acc, kGroupColumns);
-      r += rows;
+      if (block.last)
+        finish_rows(*task.args, task.row0 + r, rows, column, taken * kPanel, tile.acc, kGroupColumns);
     }
     p += taken;
   }
@@ -73,26 +85,21 @@ void gemm(const MatmulTask& task) {
   auto& scratch = *reinterpret_cast<GemmScratch*>(task.scratch);
   const W* panels = panel_data<W>(args.w, task.panel0);
   const int64_t source_stride = args.w.k * kPanel;
+  constexpr bool kInPlace = std::is_same_v<W, float>;
   for (int64_t k0 = 0; k0 < args.w.k; k0 += kBlockK) {
     const int64_t kc = HWY_MIN(kBlockK, args.w.k - k0);
-    const W* block = panels + k0 * kPanel;
-    Tile<float> tile{.w = nullptr,
-                     .panel_stride = 0,
-                     .x = args.x + task.row0 * args.x_stride + k0,
-                     .x_stride = args.x_stride,
-                     .k = kc,
-                     .acc = nullptr,
-                     .acc_stride = kGroupColumns,
-                     .resume = k0 > 0};
-    if constexpr (std::is_same_v<W, float>) {
-      tile.w = block;
-      tile.panel_stride = source_stride;
-    } else {
-      widen_block(block, source_stride, task.panels, kc, scratch.wide);
-      tile.w = scratch.wide;
-      tile.panel_stride = kBlockK * kPanel;
-    }
-    multiply_block(task, tile, scratch.acc, k0 + kc == args.w.k);
+    const W* weights = panels + k0 * kPanel;
+    if constexpr (!kInPlace) widen_block(weights, source_stride, task.panels, kc, scratch.wide);
+    const float* wide = kInPlace ? reinterpret_cast<const float*>(weights) : scratch.wide;
+    const Tile<float> tile{.w = wide,
+                           .panel_stride = kInPlace ? source_stride : kBlockK * kPanel,
+                           .x = args.x + task.row0 * args.x_stride + k0,
+                           .x_stride = args.x_stride,
+                           .k = kc,
+                           .acc = scratch.acc,
+                           .acc_stride = kGroupColumns,
+                           .resume = k0 > 0};
+    multiply_block(task, {.tile = tile, .last = k0 + kc == args.w.k, .from_memory = kInPlace});
   }
 }
 
@@ -152,6 +159,7 @@ size_t gemm_scratch() {
   return sizeof(GemmScratch);
 }
 
+}  // namespace
 }  // namespace lariat::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
