@@ -138,6 +138,7 @@ void RankGroup::start_ranks(std::unique_lock<std::mutex>& lock) {
     start.build_id = options_.build_id;
     if (const Status sent = r.link->send(start); !sent.ok()) return lose({rank, sent.error(), false, false});
   }
+  agree_if_complete();
 }
 
 // Ends every link outside the lock; `only` (or every rank, -1) is given the grace. How each ended, by rank.
@@ -236,11 +237,12 @@ void RankGroup::take(int32_t rank, const RankHello& message) {
   if (r.hello) return lose({rank, make_error(Errc::kCorruptData, "said hello twice"), false, false});
   r.hello = message.hello;
   r.load_fraction = 1;
-  if (std::all_of(ranks_.begin(), ranks_.end(), [](const RankInfo& i) { return i.hello.has_value(); }))
-    agree();
+  agree_if_complete();
 }
 
-void RankGroup::agree() {
+void RankGroup::agree_if_complete() {
+  if (phase_ != Phase::kForming || loss_) return;
+  if (!std::all_of(ranks_.begin(), ranks_.end(), [](const RankInfo& r) { return r.link && r.hello; })) return;
   std::vector<Hello> hellos;
   for (const RankInfo& r : ranks_) hellos.push_back(*r.hello);
   auto agreed = agree_on_hello(hellos);

@@ -83,7 +83,7 @@ class RankGroup final : public WorkerGroup {
   void take(int32_t rank, const Heartbeat& beat);
   void take(int32_t rank, StepOutcome& outcome);
   void take(int32_t rank, const RankFailure& failure);
-  void agree();
+  void agree_if_complete();  // forms the group when every rank has started and said hello
   void lose(Loss loss);
   bool alive() const { return phase_ == Phase::kForming || phase_ == Phase::kFormed; }
   RankInfo& info(int32_t rank) { return ranks_[static_cast<size_t>(rank)]; }

@@ -128,6 +128,11 @@ inline std::vector<int32_t> expected(const GenerateRequest& r, int32_t vocab, in
   return ToyExecutor::generate(r.prompt, vocab, r.max_tokens, s, r.end_ids);
 }
 
+// Slowness as an ingredient of a test: a stalled step, a pause between messages. Never to wait for something.
+inline void be_slow(std::chrono::milliseconds time) {
+  std::this_thread::sleep_for(time);
+}
+
 class EngineTest : public testing::Test {
  protected:
   EngineTest() {
