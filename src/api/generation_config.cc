@@ -25,7 +25,7 @@ Status read_end_ids(FieldReader& fields, std::vector<int32_t>& out) {
 
 }  // namespace
 
-Result<GenerationDefaults> parse_generation_config(std::string_view text) {
+Result<SamplingDefaults> parse_sampling_defaults(std::string_view text) {
   const auto corrupt = [](Error e) {
     e.code = Errc::kCorruptData;
     return e.in("generation_config.json");
@@ -44,7 +44,7 @@ Result<GenerationDefaults> parse_generation_config(std::string_view text) {
   fields.number("min_p", 0, 1, min_p);
   fields.number("repetition_penalty", 1e-6, 100, repetition_penalty);
   if (!fields.ok()) return corrupt(fields.error());
-  GenerationDefaults d;
+  SamplingDefaults d;
   d.temperature = if_present(fields, "temperature", temperature);
   if (!do_sample) d.temperature = 0.0f;
   d.top_p = if_present(fields, "top_p", top_p);

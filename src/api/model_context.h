@@ -38,7 +38,7 @@ class TextCodec {
 };
 
 // generation_config.json, where it says something.
-struct GenerationDefaults {
+struct SamplingDefaults {
   std::optional<float> temperature;  // 0 with "do_sample": false
   std::optional<float> top_p;
   std::optional<int32_t> top_k;
@@ -48,12 +48,12 @@ struct GenerationDefaults {
 };
 
 // From the text of generation_config.json; unknown keys are ignored. kCorruptData with the key that is wrong.
-Result<GenerationDefaults> parse_generation_config(std::string_view text);
+Result<SamplingDefaults> parse_sampling_defaults(std::string_view text);
 
 struct ModelContext {
   std::string id;
   const TextCodec* codec = nullptr;  // without one, completions take token ids and chat is refused
-  GenerationDefaults defaults;
+  SamplingDefaults defaults;
   int64_t context_tokens = 0;
   int64_t kv_tokens_max = 0;  // tokens the KV memory holds for one request; 0: no bound of its own
   int64_t vocab = 0;

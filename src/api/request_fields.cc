@@ -40,7 +40,7 @@ void refuse_foreign(FieldReader& fields) {
   }
 }
 
-void read_sampling(FieldReader& fields, const GenerationDefaults& defaults, SamplingSettings& s) {
+void read_sampling(FieldReader& fields, const SamplingDefaults& defaults, SamplingSettings& s) {
   s.temperature = defaults.temperature.value_or(1.0f);
   s.top_p = defaults.top_p.value_or(1.0f);
   s.top_k = defaults.top_k.value_or(0);

@@ -88,7 +88,7 @@ TEST_F(RequestTest, Defaults) {
 }
 
 TEST_F(RequestTest, GenerationConfigFillsWhatIsAbsent) {
-  auto defaults = parse_generation_config(
+  auto defaults = parse_sampling_defaults(
       R"({"do_sample":true,"temperature":0.6,"top_p":0.95,"top_k":20,"repetition_penalty":1.1,
           "eos_token_id":[128001,128008,128009],"transformers_version":"x"})");
   ASSERT_TRUE(defaults.ok());
@@ -102,7 +102,7 @@ TEST_F(RequestTest, GenerationConfigFillsWhatIsAbsent) {
   EXPECT_FLOAT_EQ(chat(R"("temperature":0.1)").generations[0].sampling.temperature, 0.1f);
   EXPECT_EQ(chat(R"("top_k":-1)").generations[0].sampling.top_k, 0);
 
-  auto greedy = parse_generation_config(R"({"do_sample":false,"temperature":0.7,"eos_token_id":5})");
+  auto greedy = parse_sampling_defaults(R"({"do_sample":false,"temperature":0.7,"eos_token_id":5})");
   ASSERT_TRUE(greedy.ok());
   model_.defaults = *greedy;
   EXPECT_FLOAT_EQ(chat("").generations[0].sampling.temperature, 0);
@@ -112,7 +112,7 @@ TEST_F(RequestTest, GenerationConfigFillsWhatIsAbsent) {
 
   for (const char* broken :
        {"{", "[]", R"({"temperature":"hot"})", R"({"eos_token_id":[-1]})", R"({"top_k":true})"}) {
-    EXPECT_FALSE(parse_generation_config(broken).ok()) << broken;
+    EXPECT_FALSE(parse_sampling_defaults(broken).ok()) << broken;
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "app/command_line.h"
 #include "app/commands.h"
+#include "base/check.h"
 
 namespace {
 
@@ -16,8 +17,9 @@ using lariat::OptionValues;
 using lariat::Result;
 
 constexpr std::pair<std::string_view, Result<int> (*)(const OptionValues&)> kCommands[] = {
-    {"verify", lariat::cmd_verify},     {"bench", lariat::cmd_bench},     {"plan", lariat::cmd_plan},
-    {"tokenize", lariat::cmd_tokenize}, {"inspect", lariat::cmd_inspect},
+    {"serve", lariat::cmd_serve},     {"run", lariat::cmd_run},       {"verify", lariat::cmd_verify},
+    {"bench", lariat::cmd_bench},     {"plan", lariat::cmd_plan},     {"tokenize", lariat::cmd_tokenize},
+    {"inspect", lariat::cmd_inspect}, {"worker", lariat::cmd_worker},
 };
 
 // docs/design.md §7: 2 bad usage or configuration, 3 a resource refusal, 1 everything else.
@@ -51,5 +53,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "lariat {}: {}\n", name, code.error().message);
     return exit_code(code.error().code);
   }
-  return 2;
+  LARIAT_CHECK(false, "command {} is in the table of options and not in that of functions",
+               line.command->name);
 }

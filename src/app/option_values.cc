@@ -88,19 +88,30 @@ int64_t read_int(const OptionValues& v, std::string_view name, int64_t fallback,
   return *value;
 }
 
+namespace {
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+double read_number(const OptionValues& v, std::string_view name, double min, double max, Faults& faults) {
+  const auto* given = v.find(name);
+  if (!given) return min;
+  const double value = parse_number(given->text).value_or(std::nan(""));
+  if (value >= min && value <= max) return value;
+  faults.add(fmt::format("{}: '{}' is not a number from {} to {}", given->origin, given->text, min, max));
+  return min;
+}
+
 double read_seconds(const OptionValues& v, std::string_view name, double fallback, double min,
                     Faults& faults) {
-  const auto* given = v.find(name);
-  if (!given) return fallback;
-  double value = 0;
-  const char* last = given->text.data() + given->text.size();
-  const auto [end, ec] = std::from_chars(given->text.data(), last, value);
-  if (ec != std::errc() || end != last || !(value >= min && value <= 1e6)) {
-    faults.add(fmt::format("{}: '{}' is not a number of seconds from {} to 1000000", given->origin,
-                           given->text, min));
-    return fallback;
-  }
-  return value;
+  constexpr double kSecondsMax = 1e6;
+  return v.find(name) ? read_number(v, name, min, kSecondsMax, faults) : fallback;
 }
 
 int64_t read_bytes_or_auto(const OptionValues& v, std::string_view name, Faults& faults) {

@@ -52,6 +52,8 @@ int64_t read_int(const OptionValues& v, std::string_view name, int64_t fallback,
 // Seconds, fractions allowed, in [min, 1e6].
 double read_seconds(const OptionValues& v, std::string_view name, double fallback, double min,
                     Faults& faults);
+// In [min, max].
+double read_number(const OptionValues& v, std::string_view name, double min, double max, Faults& faults);
 // 0 for "auto"; else a count of bytes with an optional suffix K, M, G, T (KiB and so on; "GiB" and "GB" are
 // both 2^30).
 int64_t read_bytes_or_auto(const OptionValues& v, std::string_view name, Faults& faults);

@@ -33,6 +33,13 @@ void ProgressBar::update(int64_t done, int64_t total) {
   drawn_ = true;
 }
 
+void ProgressBar::note(const std::string& text) {
+  if (!terminal_ || text.empty()) return;
+  fmt::print(stderr, "\r\x1b[K{}: {}", what_, text);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
 std::function<void(int64_t, int64_t)> ProgressBar::callback() {
   return [this](int64_t done, int64_t total) { update(done, total); };
 }

@@ -16,6 +16,8 @@ class ProgressBar {
 
   // Redraws at most ten times a second. total <= 0 draws nothing.
   void update(int64_t done, int64_t total);
+  // A remark instead of a bar.
+  void note(const std::string& text);
   // update() as a callback; valid while the bar lives.
   std::function<void(int64_t, int64_t)> callback();
   // Erases the line.

@@ -1,0 +1,71 @@
+// lariat serve: the head process. Listens once the ranks are ready; SIGTERM and SIGINT drain.
+#include <fmt/core.h>
+#include <pthread.h>
+
+#include <csignal>
+
+#include "app/commands.h"
+#include "app/serving.h"
+#include "base/log.h"
+#include "http/http_server.h"
+
+namespace lariat {
+namespace {
+
+// Signals are taken by one thread that waits for them, never by a handler; to be called before threads start.
+sigset_t block_end_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  return set;
+}
+
+void print_plan(const Served& served, const LayoutOptions& layout) {
+  const Capacity& c = served.capacity;
+  fmt::print(stderr, "{}: {}, {} threads a rank, {} KV pages of {} tokens, context {} tokens\n",
+             served.context.id, layout_name(layout), layout.threads, c.pages_total, c.page_tokens, c.context);
+}
+
+}  // namespace
+
+Result<int> cmd_serve(const OptionValues& values) {
+  Faults faults;
+  const ModelOptions model = read_model_options(values, faults);
+  const LayoutOptions layout = read_layout_options(values, faults);
+  const ServeOptions options = read_serve_options(values, faults);
+  HttpOptions http;
+  http.host = options.host;
+  http.port = options.port;
+  if (!options.api_key_file.empty()) {
+    auto keys = read_api_keys(options.api_key_file.string());
+    if (keys.ok()) {
+      http.api_keys = std::move(keys).value();
+    } else {
+      faults.add("--api-key-file: " + keys.error().message);
+    }
+  }
+  if (!faults.empty()) return faults.error();
+  if (options.dry_run) return cmd_plan(values);
+
+  const sigset_t end_signals = block_end_signals();
+  LARIAT_ASSIGN(const auto served, start_served(model, layout, options));
+  print_plan(*served, layout);
+  // The port is bound first: a port in use is known before the weights are read, and /health can say
+  // "forming".
+  LARIAT_ASSIGN(const auto server, HttpServer::start(http, *served->engine, served->context));
+  LARIAT_RETURN_IF_ERROR(wait_until_ready(*served->engine));
+  fmt::print(stderr, "listening on http://{}:{}\n", options.host, server->port());
+
+  int signal = 0;
+  sigwait(&end_signals, &signal);
+  const auto drain = std::chrono::milliseconds(static_cast<int64_t>(options.drain_timeout_s * 1000));
+  log_info("{}: finishing what runs, for at most {} s", signal == SIGINT ? "interrupted" : "terminated",
+           options.drain_timeout_s);
+  server->stop(drain);
+  served->engine->stop(std::chrono::milliseconds(0));
+  return 0;
+}
+
+}  // namespace lariat

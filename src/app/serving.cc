@@ -1,0 +1,136 @@
+#include "app/serving.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "app/progress.h"
+#include "app/tokenizer_files.h"
+#include "base/log.h"
+#include "head/process_link.h"
+#include "head/rank_group.h"
+#include "model/required_tensors.h"
+
+namespace lariat {
+namespace {
+
+using std::chrono::milliseconds;
+
+milliseconds ms(double seconds) {
+  return milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// A rank resolves the same plan as the head because it is told the numbers, not how the head found them.
+std::vector<std::string> rank_args(const ModelOptions& model, const LayoutOptions& layout,
+                                   const ServeOptions& serve) {
+  std::vector<std::string> args{"lariat", "worker"};
+  if (model.random_weights.empty()) {
+    args.push_back(model.model);
+  } else {
+    args.insert(args.end(), {"--random-weights", model.random_weights.string()});
+  }
+  if (!model.model_dirs.empty()) args.insert(args.end(), {"--models-dir", model.model_dirs.front().string()});
+  const std::vector<std::string> flags = layout_flags(layout);
+  args.insert(args.end(), flags.begin(), flags.end());
+  args.insert(args.end(), {"--stall-timeout", fmt::format("{}", serve.stall_timeout_s), "--parent",
+                           std::to_string(getpid()), "--build-id", build_id()});
+  return args;
+}
+
+SchedConfig sched_config(const LayoutOptions& layout, const DecoderConfig& c, const Capacity& capacity) {
+  SchedConfig s;
+  s.max_batch = layout.max_batch;
+  s.chunk_tokens = layout.chunk_tokens;
+  s.context = static_cast<int32_t>(capacity.context);
+  s.work.token = 2.0 * static_cast<double>(parameter_count(c) - c.vocab * c.hidden);
+  s.work.depth = 4.0 * static_cast<double>(c.heads * c.head_dim * c.layers);
+  // Layers of different windows share one number: the widest bounds the work.
+  for (const LayerMask& mask : c.masks) {
+    if (mask.window == 0) return s;
+    s.work.window = std::max(s.work.window, mask.window);
+  }
+  return s;
+}
+
+SamplingDefaults sampling_defaults(const ModelFiles& files) {
+  const GenerationDefaults& g = files.generation;
+  SamplingDefaults d;
+  if (g.temperature) d.temperature = static_cast<float>(*g.temperature);
+  if (g.do_sample && !*g.do_sample) d.temperature = 0.0f;
+  if (g.top_p) d.top_p = static_cast<float>(*g.top_p);
+  d.top_k = g.top_k;
+  if (g.min_p) d.min_p = static_cast<float>(*g.min_p);
+  if (g.repetition_penalty) d.repetition_penalty = static_cast<float>(*g.repetition_penalty);
+  d.end_ids = files.eos_ids;
+  return d;
+}
+
+Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const ModelOptions& model,
+                                                 const LayoutOptions& layout, const ServeOptions& options) {
+  ProcessRankOptions processes;
+  const std::vector<std::string> common = rank_args(model, layout, options);
+  processes.args = [common](int32_t rank, Epoch epoch, const std::string& address) {
+    std::vector<std::string> args = common;
+    args.insert(args.end(), {"--rank", std::to_string(rank), "--epoch", std::to_string(epoch.get()),
+                             "--listen", address});
+    return args;
+  };
+  LARIAT_ASSIGN(RankLinkFactory factory, make_process_ranks(std::move(processes)));
+  RankGroupOptions group;
+  group.world = layout.tp * layout.cp;
+  group.build_id = build_id();
+  group.heartbeat_timeout = ms(options.heartbeat_timeout_s);
+  // The rank's own watchdog comes first: it leaves a stack dump.
+  group.step_timeout = ms(options.stall_timeout_s + 10);
+  EngineOptions engine;
+  engine.model = served.context.id;
+  engine.sched = sched_config(layout, served.files.config, served.capacity);
+  engine.max_restarts = options.max_restarts;
+  engine.request_timeout = ms(options.request_timeout_s);
+  auto impl = std::make_unique<EngineImpl>(engine, std::make_unique<RankGroup>(group, std::move(factory)),
+                                           served.tokenizer.get());
+  impl->start();
+  return impl;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, const LayoutOptions& options,
+                                             const ServeOptions& serve) {
+  auto served = std::make_unique<Served>();
+  LARIAT_ASSIGN(OpenModel model, open_model(model_options, options.dtype));
+  LARIAT_ASSIGN(served->capacity, plan_capacity(model, options));
+  LARIAT_RETURN_IF_ERROR(resolve_plan(model, options));
+  served->files = std::move(model.files);
+  LARIAT_ASSIGN(served->tokenizer, load_tokenizer(*served->files.files));
+  if (served->tokenizer) {
+    LARIAT_ASSIGN(served->codec, ModelCodec::create(*served->tokenizer));
+  }
+  served->context = {.id = served->files.id,
+                     .codec = served->codec.get(),
+                     .defaults = sampling_defaults(served->files),
+                     .context_tokens = served->capacity.context,
+                     .kv_tokens_max = served->capacity.pages_total * served->capacity.page_tokens,
+                     .vocab = served->files.config.vocab,
+                     .created = static_cast<int64_t>(std::time(nullptr))};
+  LayoutOptions settled = options;
+  settled.context = static_cast<int32_t>(served->capacity.context);
+  settled.kv_memory = served->capacity.pages_total * served->capacity.ranks.front().page_bytes;
+  LARIAT_ASSIGN(served->engine, start_engine(*served, model_options, settled, serve));
+  return served;
+}
+
+Status wait_until_ready(EngineImpl& engine) {
+  ProgressBar bar("starting ranks");
+  while (true) {
+    const Status ready = engine.wait_ready(milliseconds(200));
+    if (ready.ok()) return Ok{};
+    if (ready.error().code != Errc::kDeadlineExceeded) return ready;
+    bar.note(engine.state().reason);
+  }
+}
+
+}  // namespace lariat
