@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -32,17 +33,24 @@ Status check_config(const KvStoreConfig& c) {
   return Ok{};
 }
 
-// Gives every page of the mapping its memory now.
+// Gives every page of the mapping its memory now. In steps: the kernel holds the address space's lock through each, and
+// a heartbeat thread that allocates must not wait for gigabytes.
 Status make_resident(Buffer& buffer) {
-  if (madvise(buffer.data(), buffer.size(), MADV_POPULATE_WRITE) == 0) return Ok{};
-  if (errno == EINVAL) {  // a kernel before 5.14: touch each page
+  constexpr size_t kStep = size_t{32} << 20;
+  for (size_t at = 0; at < buffer.size(); at += kStep) {
+    std::byte* data = buffer.data() + at;
+    const size_t bytes = std::min(kStep, buffer.size() - at);
+    if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) continue;
+    if (errno != EINVAL) {
+      return make_error(Errc::kResourceExhausted, fmt::format("cannot make {} bytes of KV memory resident: {}",
+                                                              buffer.size(), std::strerror(errno)));
+    }
+    // A kernel before 5.14: touch each page.
     constexpr size_t kPage = 4096;
-    volatile std::byte* p = buffer.data();
-    for (size_t i = 0; i < buffer.size(); i += kPage) p[i] = std::byte{0};
-    return Ok{};
+    volatile std::byte* p = data;
+    for (size_t i = 0; i < bytes; i += kPage) p[i] = std::byte{0};
   }
-  return make_error(Errc::kResourceExhausted, fmt::format("cannot make {} bytes of KV memory resident: {}",
-                                                          buffer.size(), std::strerror(errno)));
+  return Ok{};
 }
 
 }  // namespace
