@@ -51,10 +51,13 @@ Status MappedFile::check_unchanged() const {
 
 void MappedFile::drop_pages(std::span<const std::byte> part) const {
   if (fd_ < 0 || part.empty()) return;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto from = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
-  const auto to = (reinterpret_cast<uintptr_t>(part.data()) + part.size()) / page * page;
-  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+  // Whole pages of the mapping only: it starts on a page, and its neighbours in the first and last page are
+  // in use.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = static_cast<size_t>(part.data() - data_);
+  const size_t from = (begin + page - 1) / page * page;
+  const size_t to = (begin + part.size()) / page * page;
+  if (from < to) madvise(const_cast<std::byte*>(data_) + from, to - from, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

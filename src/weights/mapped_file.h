@@ -33,7 +33,8 @@ class MappedFile {
 
   // kCorruptData if size, modification time or identity differ from those at open(). Ok for a view.
   Status check_unchanged() const;
-  // Drops the whole pages inside `part` from this process's resident set; a later touch reads them again.
+  // Drops the whole pages inside `part` of bytes() from this process's resident set; a later touch reads them
+  // again.
   void drop_pages(std::span<const std::byte> part) const;
 
  private:

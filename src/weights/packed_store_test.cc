@@ -1,6 +1,5 @@
 #include "weights/packed_store.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,8 +8,6 @@
 
 namespace lariat {
 namespace {
-
-using ::testing::HasSubstr;
 
 PackedStore filled(const PackedStore::Options& options) {
   PackedStore store(options);

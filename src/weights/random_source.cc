@@ -74,6 +74,7 @@ class RandomSource final : public TensorSource {
   }
   std::vector<std::string_view> names() const override {
     std::vector<std::string_view> result;
+    result.reserve(entries_.size());
     for (const auto& [name, entry] : entries_) result.push_back(name);
     return result;
   }

@@ -168,6 +168,33 @@ TEST(Safetensors, MappedFilesReportChange) {
   EXPECT_FALSE(file->file().check_unchanged().ok());
 }
 
+// File-backed pages resident in this process.
+int64_t resident_file_pages() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size = 0, resident = 0, shared = 0;
+  in >> size >> resident >> shared;
+  return shared;
+}
+
+TEST(Safetensors, ReleaseGivesResidentPagesBack) {
+  const test::TempFolder folder;
+  folder.write("m.safetensors", test::f32_safetensors({{"w", {4 << 20}, 0}}));
+  auto mapped = MappedFile::open(folder.path() / "m.safetensors");
+  ASSERT_TRUE(mapped.ok());
+  const auto file = SafetensorsFile::create(std::move(*mapped));
+  ASSERT_TRUE(file.ok());
+  const auto* w = static_cast<const float*>(file->find("w")->data);
+  const int64_t before = resident_file_pages();
+  double sum = 0;
+  for (int i = 0; i < 4 << 20; i += 256) sum += static_cast<double>(w[i]);
+  const int64_t touched = resident_file_pages();
+  file->release("w");
+  const int64_t after = resident_file_pages();
+  EXPECT_GT(sum, 0);
+  EXPECT_GT(touched - before, (16 << 20) / sysconf(_SC_PAGESIZE) * 9 / 10);
+  EXPECT_LT(after - before, (16 << 20) / sysconf(_SC_PAGESIZE) / 10);
+}
+
 TEST(Safetensors, NotAFile) {
   EXPECT_EQ(MappedFile::open("/nonexistent/x").error().code, Errc::kNotFound);
   EXPECT_EQ(MappedFile::open("/tmp").error().code, Errc::kCorruptData);
