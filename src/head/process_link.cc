@@ -15,15 +15,18 @@
 namespace lariat {
 namespace {
 
+// A socket's path has at most 107 bytes; the folder and its name come below the root.
+constexpr size_t kSocketRootBytesMax = 60;
+
 // A folder of mode 0700, removed with what is in it.
 class PrivateFolder {
  public:
-  static Result<std::shared_ptr<PrivateFolder>> create(const std::string& root) {
+  static Result<std::unique_ptr<PrivateFolder>> create(const std::string& root) {
     std::string path = root + "/lariat-XXXXXX";
     if (mkdtemp(path.data()) == nullptr)
       return make_error(Errc::kUnavailable,
                         fmt::format("cannot make a folder for sockets in {}: {}", root, strerror(errno)));
-    return std::make_shared<PrivateFolder>(path);
+    return std::make_unique<PrivateFolder>(path);
   }
   explicit PrivateFolder(std::string path) : path_(std::move(path)) {}
   ~PrivateFolder() {
@@ -32,7 +35,7 @@ class PrivateFolder {
   }
   PrivateFolder(const PrivateFolder&) = delete;
   PrivateFolder& operator=(const PrivateFolder&) = delete;
-  const std::string& path() const { return path_; }
+  std::string address() const { return "unix:" + path_ + "/rank"; }
 
  private:
   const std::string path_;
@@ -40,12 +43,9 @@ class PrivateFolder {
 
 class ProcessLink final : public RankLink {
  public:
-  ProcessLink(std::unique_ptr<ChildProcess> child, std::string socket, std::shared_ptr<PrivateFolder> folder,
+  ProcessLink(std::unique_ptr<ChildProcess> child, std::unique_ptr<PrivateFolder> folder,
               RankLinkEvents events)
-      : child_(std::move(child)),
-        socket_(std::move(socket)),
-        folder_(std::move(folder)),
-        events_(std::move(events)) {}
+      : child_(std::move(child)), folder_(std::move(folder)), events_(std::move(events)) {}
   ~ProcessLink() override { end(std::chrono::milliseconds(0)); }
 
   void begin(std::chrono::milliseconds connect_timeout) {
@@ -63,11 +63,12 @@ class ProcessLink final : public RankLink {
   std::string end(std::chrono::milliseconds grace) override {
     ending_ = true;
     if (connector_.joinable()) connector_.join();
+    // An orderly end lets a rank that is leaving go at once instead of waiting for its head to hang up.
+    if (client_) client_->finish();
     child_->wait(grace);
     const ExitStatus status = child_->kill();
     if (client_) client_->close();
-    std::error_code ignored;
-    std::filesystem::remove(socket_, ignored);
+    folder_.reset();
     return status.text();
   }
 
@@ -76,7 +77,7 @@ class ProcessLink final : public RankLink {
  private:
   void connect(std::chrono::milliseconds timeout) {
     ControlClientOptions options;
-    options.address = "unix:" + socket_;
+    options.address = folder_->address();
     options.connect_timeout = timeout;
     options.give_up = [this] { return ending_ || child_->poll().has_value(); };
     auto client = ControlClient::connect(options, {events_.on_message, events_.on_down});
@@ -87,6 +88,7 @@ class ProcessLink final : public RankLink {
         why = make_error(Errc::kUnavailable, "the process ended before it listened");
       return events_.on_down(std::move(why));
     }
+    folder_.reset();  // a connected socket needs no name, and a killed head leaves none behind
     Status sent = Ok{};
     {
       const std::lock_guard lock(mutex_);
@@ -100,8 +102,7 @@ class ProcessLink final : public RankLink {
   }
 
   const std::unique_ptr<ChildProcess> child_;
-  const std::string socket_;
-  const std::shared_ptr<PrivateFolder> folder_;
+  std::unique_ptr<PrivateFolder> folder_;  // until connected
   const RankLinkEvents events_;
   std::atomic<bool> ending_{false};
   std::mutex mutex_;
@@ -113,16 +114,20 @@ class ProcessLink final : public RankLink {
 }  // namespace
 
 Result<RankLinkFactory> make_process_ranks(ProcessRankOptions options) {
-  LARIAT_ASSIGN(std::shared_ptr<PrivateFolder> folder, PrivateFolder::create(options.socket_root));
-  return RankLinkFactory([options = std::move(options), folder](
-                             int32_t rank, Epoch epoch,
-                             RankLinkEvents events) -> Result<std::unique_ptr<RankLink>> {
-    const std::string socket = fmt::format("{}/r{}e{}", folder->path(), rank, epoch.get());
-    LARIAT_ASSIGN(auto child, ChildProcess::spawn(options.path, options.args(rank, epoch, "unix:" + socket)));
-    auto link = std::make_unique<ProcessLink>(std::move(child), socket, folder, std::move(events));
-    link->begin(options.connect_timeout);
-    return std::unique_ptr<RankLink>(std::move(link));
-  });
+  if (options.socket_root.size() > kSocketRootBytesMax)
+    return make_error(Errc::kInvalidArgument,
+                      fmt::format("{} is too long a folder for sockets: {} bytes, at most {}",
+                                  options.socket_root, options.socket_root.size(), kSocketRootBytesMax));
+  return RankLinkFactory(
+      [options = std::move(options)](int32_t rank, Epoch epoch,
+                                     RankLinkEvents events) -> Result<std::unique_ptr<RankLink>> {
+        LARIAT_ASSIGN(auto folder, PrivateFolder::create(options.socket_root));
+        LARIAT_ASSIGN(auto child,
+                      ChildProcess::spawn(options.path, options.args(rank, epoch, folder->address())));
+        auto link = std::make_unique<ProcessLink>(std::move(child), std::move(folder), std::move(events));
+        link->begin(options.connect_timeout);
+        return std::unique_ptr<RankLink>(std::move(link));
+      });
 }
 
 }  // namespace lariat

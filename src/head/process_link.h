@@ -14,11 +14,12 @@ struct ProcessRankOptions {
   std::string path = "/proc/self/exe";  // this program, also after its file was replaced
   // The rank's command line, args[0] included. It must listen at `address` ("unix:/...").
   std::function<std::vector<std::string>(int32_t rank, Epoch epoch, const std::string& address)> args;
-  std::string socket_root = "/tmp";  // where the folder is made
+  std::string socket_root = "/tmp";  // where a rank's folder is made
   std::chrono::milliseconds connect_timeout{30'000};
 };
 
-// kUnavailable if the folder cannot be made. It is removed with the last link and the factory.
+// kInvalidArgument if socket_root is too long for a socket's path. Each rank's folder is gone as soon as the
+// rank is connected.
 Result<RankLinkFactory> make_process_ranks(ProcessRankOptions options);
 
 }  // namespace lariat

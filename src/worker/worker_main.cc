@@ -31,6 +31,10 @@ int64_t resident_bytes() {
   _exit(code);
 }
 
+[[noreturn]] void orphaned(const std::string& why) {
+  end_now(kExitFailed, why + "; this rank ends");
+}
+
 // Beats for the head and notices when there is none.
 class Monitor {
  public:
@@ -55,17 +59,17 @@ class Monitor {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, std::min(kWatchInterval, options_.heartbeat_interval),
                               [&] { return stop_; })) {
-      if (options_.head_pid != 0 && getppid() != options_.head_pid)
-        end_now(kExitFailed, "the head process is gone; this rank ends");
+      if (options_.head_pid != 0 && getppid() != options_.head_pid) orphaned("the head process is gone");
       const auto now = Clock::now();
       if (now >= next_beat) {
         next_beat = now + options_.heartbeat_interval;
         Heartbeat beat = core_.heartbeat();
         beat.rss_bytes = resident_bytes();
-        had_session = server_.send(beat).ok() || had_session;
+        // Before the start there is no epoch to beat in.
+        if (beat.epoch != Epoch()) had_session = server_.send(beat).ok() || had_session;
       }
       if (!had_session && now - started > options_.session_timeout)
-        end_now(kExitFailed, "no head has connected in time; this rank ends");
+        end_now(kExitFailed, "no head has begun a session in time; this rank ends");
     }
   }
 
@@ -85,11 +89,14 @@ int run_worker(const WorkerOptions& options, ExecutorFactory factory) {
   if (options.head_pid != 0) {
     // For a rank that is stopped, or whose threads are starved, when the head goes.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != options.head_pid) end_now(kExitFailed, "the head process went before this rank began");
+    if (getppid() != options.head_pid) orphaned("the head process went before this rank began");
   }
   std::unique_ptr<ControlServer> server;
   std::atomic<bool> ending{false};
-  const auto send = [&server](const FromRank& message) {
+  const auto send = [&](const FromRank& message) {
+    // After these the head may hang up before this process has gone.
+    const auto* failure = std::get_if<RankFailure>(&message);
+    if (failure != nullptr && failure->kind != FailureKind::kRefused) ending = true;
     if (const Status sent = server->send(message); !sent.ok()) {
       log_warn("not sent to the head: {}", sent.error().message);
     }
@@ -100,13 +107,14 @@ int run_worker(const WorkerOptions& options, ExecutorFactory factory) {
     end_now(kExitStalled, "stalled: this rank ends with exit code 70");
   };
   RankCore core(options.rank, std::move(factory), {send, on_stall});
-  const auto on_closed = [&ending](const Error& why) {
-    if (!ending) end_now(kExitFailed, fmt::format("{}; this rank ends", why.message));
+  const auto on_closed = [&](const Error& why) {
+    if (!ending) orphaned(why.message);
   };
   // A head may speak before listen() has returned the server that answers go through.
   std::latch server_is_set(1);
   const auto on_message = [&](ToRank message) {
     server_is_set.wait();
+    if (std::holds_alternative<ShutdownRank>(message)) ending = true;
     core.handle(std::move(message));
   };
   auto listening = ControlServer::listen(options.address, {on_message, on_closed});

@@ -58,6 +58,8 @@ class GrpcControlClient final : public ControlClient {
     return outbox_.push(std::move(pb));
   }
 
+  void finish() override { outbox_.finish(); }
+
   void close() override {
     if (closed_.exchange(true)) return;
     outbox_.close();
@@ -69,8 +71,9 @@ class GrpcControlClient final : public ControlClient {
   void read_all() {
     std::thread writer([this] {
       while (auto message = outbox_.pop()) {
-        if (!stream_->Write(*message)) break;
+        if (!stream_->Write(*message)) return;
       }
+      stream_->WritesDone();
     });
     Error why = make_error(Errc::kUnavailable, "the rank closed the session");
     control_v1::FromRank message;

@@ -34,6 +34,8 @@ class ControlClient {
 
   // Hands the message to the writer thread; never blocks, also not on a stopped rank. Thread-safe.
   virtual Status send(const ToRank& message) = 0;
+  // Says that nothing more will come, once what was sent is written: the rank sees an orderly end and closes.
+  virtual void finish() = 0;
   // Breaks the session off; no handler runs afterwards. Not from a handler, and not with a lock held that a
   // handler takes.
   virtual void close() = 0;

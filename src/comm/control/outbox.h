@@ -18,10 +18,10 @@ class Outbox {
  public:
   explicit Outbox(size_t messages_max) : messages_max_(messages_max) {}
 
-  // kUnavailable once closed, kResourceExhausted when full.
+  // kUnavailable once closed or finished, kResourceExhausted when full.
   Status push(Message message) {
     const std::lock_guard lock(mutex_);
-    if (closed_) return make_error(Errc::kUnavailable, "the control session is closed");
+    if (closed_ || finished_) return make_error(Errc::kUnavailable, "the control session is closed");
     if (queue_.size() >= messages_max_)
       return make_error(Errc::kResourceExhausted,
                         fmt::format("the peer has left {} control messages unread", queue_.size()));
@@ -30,18 +30,25 @@ class Outbox {
     return Ok{};
   }
 
-  // The oldest message; waits for one. Empty once closed. The message counts as unwritten until the next
-  // call.
+  // The oldest message; waits for one. Empty once closed, or once finished and all are taken. The message
+  // counts as unwritten until the next call.
   std::optional<Message> pop() {
     std::unique_lock lock(mutex_);
     writing_ = false;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return closed_ || !queue_.empty(); });
-    if (closed_) return std::nullopt;
+    changed_.wait(lock, [&] { return closed_ || finished_ || !queue_.empty(); });
+    if (closed_ || queue_.empty()) return std::nullopt;
     Message message = std::move(queue_.front());
     queue_.pop_front();
     writing_ = true;
     return message;
+  }
+
+  // Nothing more will be pushed; what waits is still to be written.
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+    changed_.notify_all();
   }
 
   // Drops what is waiting and wakes everybody.
@@ -65,6 +72,7 @@ class Outbox {
   std::condition_variable changed_;
   std::deque<Message> queue_;
   bool writing_ = false;
+  bool finished_ = false;
   bool closed_ = false;
 };
 

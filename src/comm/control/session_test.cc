@@ -175,6 +175,22 @@ TEST_F(ControlSession, TheHeadSeesItsRankGo) {
   ASSERT_EQ(at_head_.messages().size(), 1u) << "last words that were flushed arrive before the end";
 }
 
+TEST_F(ControlSession, AFinishedHeadIsHeardToTheEndAndLetsTheRankStopAtOnce) {
+  join();
+  for (uint64_t i = 1; i <= 50; ++i) {
+    StepPlan plan;
+    plan.step = StepId(i);
+    ASSERT_TRUE(client_->send(plan).ok());
+  }
+  client_->finish();
+  EXPECT_EQ(client_->send(AbortStep{}).error().code, Errc::kUnavailable);
+  ASSERT_TRUE(at_rank_.wait_closed());
+  EXPECT_EQ(at_rank_.messages().size(), 51u);
+  const auto begin = std::chrono::steady_clock::now();
+  server_->stop();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(400));
+}
+
 TEST_F(ControlSession, NobodyThereEndsAtTheDeadline) {
   const auto begin = std::chrono::steady_clock::now();
   const auto client = connect(at_head_, milliseconds(300));

@@ -1,5 +1,6 @@
 // A head process for tests that kill it: forms a group of the test rank given as first argument, prints its
-// own and the rank's process id, and waits to be killed. Further arguments go to the rank.
+// own and the rank's process id once that loads or is ready, and waits to be killed. Further arguments go to
+// the rank.
 #include <unistd.h>
 
 #include <cstdio>
@@ -19,8 +20,7 @@ int main(int argc, char** argv) {
   (*engine)->start();
   for (int i = 0; i < 3000; ++i) {
     const EngineState state = (*engine)->state();
-    if (!state.ranks.empty() && state.ranks[0].pid != 0 && state.ranks[0].heartbeat_age_ms >= 0 &&
-        (state.ready || more.size() > 0)) {
+    if (state.ready || state.reason.find("reading the toy") != std::string::npos) {
       std::printf("%d %lld\n", static_cast<int>(getpid()), static_cast<long long>(state.ranks[0].pid));
       std::fflush(stdout);
       for (;;) pause();
