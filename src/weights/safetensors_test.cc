@@ -191,8 +191,10 @@ TEST(Safetensors, ReleaseGivesResidentPagesBack) {
   file->release("w");
   const int64_t after = resident_file_pages();
   EXPECT_GT(sum, 0);
-  EXPECT_GT(touched - before, (16 << 20) / sysconf(_SC_PAGESIZE) * 9 / 10);
-  EXPECT_LT(after - before, (16 << 20) / sysconf(_SC_PAGESIZE) / 10);
+  // Loose bounds: the kernel maps files in folios and counts in batches.
+  const int64_t pages = (16 << 20) / sysconf(_SC_PAGESIZE);
+  EXPECT_GT(touched - before, pages / 2);
+  EXPECT_LT(after - before, pages / 4);
 }
 
 TEST(Safetensors, NotAFile) {
