@@ -33,8 +33,8 @@ Status check_config(const KvStoreConfig& c) {
   return Ok{};
 }
 
-// Gives every page of the mapping its memory now. In steps: the kernel holds the address space's lock through each, and
-// a heartbeat thread that allocates must not wait for gigabytes.
+// Gives every page of the mapping its memory now. In steps: the kernel holds the address space's lock through
+// each, and a heartbeat thread that allocates must not wait for gigabytes.
 Status make_resident(Buffer& buffer) {
   constexpr size_t kStep = size_t{32} << 20;
   for (size_t at = 0; at < buffer.size(); at += kStep) {
@@ -42,8 +42,9 @@ Status make_resident(Buffer& buffer) {
     const size_t bytes = std::min(kStep, buffer.size() - at);
     if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) continue;
     if (errno != EINVAL) {
-      return make_error(Errc::kResourceExhausted, fmt::format("cannot make {} bytes of KV memory resident: {}",
-                                                              buffer.size(), std::strerror(errno)));
+      return make_error(
+          Errc::kResourceExhausted,
+          fmt::format("cannot make {} bytes of KV memory resident: {}", buffer.size(), std::strerror(errno)));
     }
     // A kernel before 5.14: touch each page.
     constexpr size_t kPage = 4096;
