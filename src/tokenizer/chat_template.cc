@@ -58,7 +58,9 @@ Result<RenderedChat> ChatTemplate::render(const nlohmann::ordered_json& messages
     jinja::Context context({limits.steps_max, limits.bytes_max}, inputs.now);
     std::vector<std::pair<std::string, Value>> globals;
     globals.emplace_back("messages", messages_value(messages, context));
-    if (!inputs.tools.is_null()) globals.emplace_back("tools", jinja::from_json(inputs.tools));
+    // As in transformers: none, not undefined, where a request has no tools.
+    const bool has_tools = inputs.tools.is_array() && !inputs.tools.empty();
+    globals.emplace_back("tools", has_tools ? jinja::from_json(inputs.tools) : Value::none());
     globals.emplace_back("add_generation_prompt", Value::of(inputs.add_generation_prompt));
     globals.emplace_back("bos_token", Value::of(Text::trusted(inputs.bos_token)));
     globals.emplace_back("eos_token", Value::of(Text::trusted(inputs.eos_token)));

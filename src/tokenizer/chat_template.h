@@ -14,7 +14,7 @@
 namespace lariat {
 
 struct TemplateInputs {
-  nlohmann::ordered_json tools;  // null or a list of OpenAI tool objects
+  nlohmann::ordered_json tools;  // null or a list of OpenAI tool objects; an empty one counts as null
   bool add_generation_prompt = true;
   nlohmann::ordered_json kwargs;  // null or an object: chat_template_kwargs, e.g. {"enable_thinking": false}
   std::string bos_token, eos_token;

@@ -215,6 +215,17 @@ TEST(Limits, DepthAndWork) {
             Errc::kUnsupported);
 }
 
+TEST(Limits, DeepInput) {
+  ordered_json deep = "x";
+  for (int i = 0; i < 5000; ++i) deep = ordered_json::array({std::move(deep)});
+  const auto parsed = ChatTemplate::parse("{{ messages | length }}");
+  EXPECT_EQ(parsed->render({{{"role", "user"}, {"content", deep}}}, {}).error().code, Errc::kUnsupported);
+}
+
+TEST(Inputs, NoToolsIsNone) {
+  expect("{{ tools is defined }}{{ tools is none }}{{ documents is defined }}", "TrueTrueFalse");
+}
+
 // The text of the ranges that came from the request.
 std::vector<std::string> tainted(const Rendering& r) {
   std::vector<std::string> out;

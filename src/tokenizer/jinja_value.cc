@@ -202,7 +202,8 @@ Text to_text(const Value& v) {
   type_fault(fmt::format("a {} has no text", type_name(v)));
 }
 
-Value from_json(const nlohmann::ordered_json& json) {
+Value from_json(const nlohmann::ordered_json& json, int level) {
+  container_depth(level - 1);
   using Kind = nlohmann::ordered_json::value_t;
   switch (json.type()) {
     case Kind::boolean:
@@ -221,7 +222,7 @@ Value from_json(const nlohmann::ordered_json& json) {
       List out;
       int depth = 0;
       for (const auto& item : json) {
-        out.items.push_back(from_json(item));
+        out.items.push_back(from_json(item, level + 1));
         depth = std::max(depth, depth_of(out.items.back()));
       }
       out.depth = container_depth(depth);
@@ -231,7 +232,7 @@ Value from_json(const nlohmann::ordered_json& json) {
       Dict out;
       int depth = 0;
       for (const auto& [key, item] : json.items()) {
-        out.items.emplace_back(Text::user(utf8_sanitize(key)), from_json(item));
+        out.items.emplace_back(Text::user(utf8_sanitize(key)), from_json(item, level + 1));
         depth = std::max(depth, depth_of(out.items.back().second));
       }
       out.depth = container_depth(depth);

@@ -141,8 +141,9 @@ Text to_text(const Value& v);
 Text repr(const Value& v);
 std::string float_repr(double d);
 
-// All strings and keys are untrusted. Invalid UTF-8 is repaired.
-Value from_json(const nlohmann::ordered_json& json);
+// All strings and keys are untrusted. Invalid UTF-8 is repaired. A fault if nested deeper than
+// kValueDepthMax.
+Value from_json(const nlohmann::ordered_json& json, int level = 0);
 
 struct JsonStyle {
   int indent = -1;  // -1: one line
