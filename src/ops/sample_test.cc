@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/philox.h"
+#include "ops/cpu/target_test.h"
 #include "ops/ref/sample_ref.h"
 
 namespace lariat {
@@ -42,8 +43,11 @@ std::vector<int32_t> support(const std::vector<float>& logits, SampleParams para
   return seen;
 }
 
-TEST(Sample, MatchesTheOracleDrawForDraw) {
-  for (uint32_t seed = 0; seed < 400; ++seed) {
+class SampleTargetTest : public TargetTest {};
+LARIAT_FOR_EACH_TARGET(SampleTargetTest);
+
+TEST_P(SampleTargetTest, MatchesTheOracleDrawForDraw) {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 rng(seed);
     const auto number = [&](float lo, float hi) {
       return std::uniform_real_distribution<float>(lo, hi)(rng);
@@ -76,6 +80,24 @@ TEST(Sample, MatchesTheOracleDrawForDraw) {
       const double u = philox_uniform(p.seed, i, p.choice);
       ASSERT_EQ(must_sample(logits, p).token, ref::pick(want, u)) << "seed " << seed << " index " << i;
     }
+  }
+}
+
+// A vocabulary of one value, and one so peaked that the rest underflows: selection has nothing to go by.
+TEST_P(SampleTargetTest, FlatAndPeakedVocabularies) {
+  std::vector<float> flat(4096, 2.0f);
+  SampleParams p;
+  for (uint64_t i = 0; i < 50; ++i) {
+    p.output_index = i;
+    p.top_k = 0;
+    p.top_p = 0.5f;
+    EXPECT_LT(must_sample(flat, p).token, 2048);
+    p.top_p = 1.0f;
+    p.top_k = 100;
+    EXPECT_LT(must_sample(flat, p).token, 100);
+    std::vector<float> peaked(4096, -300.0f);
+    peaked[777] = 5.0f;
+    EXPECT_EQ(must_sample(peaked, p).token, 777);
   }
 }
 
@@ -291,6 +313,13 @@ TEST(Sample, WhatHasNoSoftmaxIsNamed) {
   EXPECT_FALSE(sample(two, p).ok());
   EXPECT_FALSE(logprobs_of(nan, 0, 0).ok());
   EXPECT_FALSE(logprobs_of(std::vector<float>{1, 2}, 2, 0).ok());
+  p = {};
+  p.repetition_penalty = 1e-38f;
+  p.counts = {{1, 1, false}};
+  two = {0, 100};
+  result = sample(two, p);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, Errc::kInvalidArgument);
   p = {};
   p.allowed = {1, 1};
   two = {0, 1};
