@@ -1,4 +1,4 @@
-"""The project's habits as checks (docs/style.md, docs/design.md section 6). Each rule yields "path:line: fault"."""
+"""The project's habits as checks (CONTRIBUTING.md, docs/design.md section 6). Each rule yields "path:line: fault"."""
 
 import re
 import subprocess
@@ -208,6 +208,25 @@ def private_paths(root):
                 yield f"{path.relative_to(root)}:{number}: a path of one machine"
 
 
+DOC_LINK = re.compile(r"\bdocs/[\w./-]+\.md(?:#[\w-]+)?")
+
+
+def doc_links(root):
+    """A page or an anchor of docs/ that the tree names is there."""
+    for path in tracked(root):
+        if path.suffix not in {".h", ".cc", ".md", ".proto", ".txt", ".cmake"} or not path.is_file():
+            continue
+        for number, line in enumerate(lines_of(path), 1):
+            for link in DOC_LINK.findall(line):
+                page, _, anchor = link.partition("#")
+                if "DATE" in page:
+                    continue
+                if not (root / page).is_file():
+                    yield f"{path.relative_to(root)}:{number}: there is no {page}"
+                elif anchor and f'id="{anchor}"' not in (root / page).read_text():
+                    yield f"{path.relative_to(root)}:{number}: {page} has no anchor {anchor}"
+
+
 RULES = [
     include_directions,
     cmake_directions,
@@ -218,4 +237,5 @@ RULES = [
     pragma_once,
     sleeping_tests,
     private_paths,
+    doc_links,
 ]

@@ -145,6 +145,14 @@ class RulesFire(unittest.TestCase):
             good=[{"README.md": "see network/main and /work\n"}],
         )
 
+    def test_doc_links(self):
+        page = {"docs/a.md": '<a id="x"></a>'}
+        self.check(
+            rules.doc_links,
+            bad=[{"src/ops/a.h": "// docs/b.md\n"}, {"src/ops/a.h": "// docs/a.md#y\n", **page}],
+            good=[{"src/ops/a.h": "// docs/a.md#x, docs/a.md\n", **page}],
+        )
+
 
 if __name__ == "__main__":
     for count, path in sorted(rules.long_files(ROOT), reverse=True):
