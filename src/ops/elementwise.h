@@ -1,5 +1,6 @@
 // The small row-wise ops of a decoder: norms, rotary embedding, gated activations, residuals. f32 in, f32
-// out.
+// out. A row's bits depend on that row alone; norms, rotations and sums are also the same on every
+// instruction set. Rows = 0 does nothing; nothing needs alignment; synchronous on the stream's threads.
 #pragma once
 
 #include <cstdint>

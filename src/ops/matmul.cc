@@ -27,8 +27,8 @@ void check_packed(const PackedMatrix& w) {
 void matvec(Stream& stream, const MatmulArgs& args) {
   const int64_t panels = ceil_div(args.w.n, kPanel);
   const int64_t units = ceil_div(panels, 4);
-  constexpr int64_t kSmall = 64 * 1024;  // weights: below this a second thread costs more than it saves
-  const bool alone = stream.threads() == 1 || args.w.n * args.w.k < kSmall;
+  constexpr int64_t kSmall = 64 * 1024;  // products: below this a second thread costs more than it saves
+  const bool alone = stream.threads() == 1 || args.t * args.w.n * args.w.k < kSmall;
   const int64_t tasks = alone ? 1 : std::min(units, int64_t{4} * stream.threads());
   stream.pool().parallel_for(tasks, [&](int64_t i, int) {
     const int64_t begin = i * units / tasks * 4;

@@ -50,13 +50,18 @@ struct MatmulArgs {
   int64_t out_stride = 0;
   bool accumulate = false;  // out += product, added once after the whole chain over K (residual)
 };
+// t = 0 does nothing. x and out need no alignment; floats between rows (padding) are neither read nor
+// written. Up to 32 rows the weights are read once and widened on the way; more rows widen 64 columns at a
+// time into scratch. Synchronous on the stream's threads. Bug (CHECK): weights of another dtype or
+// misaligned, strides shorter than rows. Cost: 2*T*N*K flops. An instruction set without FMA (SSE4) rounds
+// product and sum apart.
 void matmul(Stream& stream, const MatmulArgs& args);
 
 // Row `id` of a packed [V, K] table as f32 into out [n, K] (embedding lookup in the same memory as a tied LM
-// head).
+// head). Bug (CHECK): an id outside [0, V). n = 0 does nothing.
 void embedding(Stream& stream, const PackedMatrix& table, const int32_t* ids, int64_t n, float* out);
 
-// Scratch of `matmul` at most, for capacity planning.
+// Scratch of `matmul` at most, for capacity planning: a constant a thread, whatever t and k.
 int64_t matmul_workspace_bytes(int threads, int64_t t_max, int64_t k_max);
 
 }  // namespace lariat

@@ -115,7 +115,7 @@ TEST_P(Matmul, EqualsTheScalarChainBitForBit) {
     for (const int64_t n : {1, 15, 16, 17, 100})
       for (const int64_t k : {1, 7, 255, 576}) {
         const Weights w = random_weights(dtype, n, k, ++seed);
-        for (const int64_t t : {0, 1, 2, 3, 5, 6, 7, 8, 9, 63}) {
+        for (const int64_t t : {0, 1, 2, 3, 5, 6, 7, 8, 9, 33, 63}) {
           ++seed;
           const Problem p(t, w, seed % 2 == 0, t % 2 == 0, seed);
           std::vector<float> want = p.out;
@@ -151,7 +151,7 @@ TEST_P(Matmul, BitsDependNeitherOnBatchNorOnThreads) {
       const Problem all(kT, w, true, false, 22);
       const std::vector<float> whole = all.run(1);
       for (const int threads : {2, 3}) EXPECT_EQ(bits_of(all.run(threads)), bits_of(whole)) << threads;
-      for (const int64_t rows : {1, 2, 4, 7, 8, 9, 100}) {
+      for (const int64_t rows : {1, 2, 4, 7, 8, 9, 31, 100}) {
         std::vector<float> parts = all.out;
         const auto stream = Stream::cpu(1 + static_cast<int>(rows % 3));
         for (int64_t t0 = 0; t0 < kT; t0 += rows) {

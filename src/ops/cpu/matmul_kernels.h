@@ -10,8 +10,9 @@ namespace lariat::cpu {
 
 // Panels a matrix-product task widens and multiplies together.
 inline constexpr int64_t kGemmPanels = 4;
-// Up to this many rows the weights are read straight from memory, once (decode); above it, through scratch.
-inline constexpr int64_t kGemvRowsMax = 8;
+// Up to this many rows the weights are widened in registers on their way from memory (decode, short chunks);
+// above it, once into scratch, which pays from about 40 rows on.
+inline constexpr int64_t kGemvRowsMax = 32;
 // Most rows of a matrix-product task, so that its partial chains stay in the second-level cache; a multiple
 // of every tile's rows.
 inline constexpr int64_t kGemmRowsMax = 192;
