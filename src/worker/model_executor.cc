@@ -3,43 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "ops/isa.h"
-#include "ops/sample.h"
+#include "worker/judge.h"
 
 namespace lariat {
 namespace {
 
-SampleParams sample_params(const PlanSampling& s) {
-  SampleParams p;
-  p.temperature = s.temperature;
-  p.top_k = s.top_k;
-  p.top_p = s.top_p;
-  p.min_p = s.min_p;
-  p.repetition_penalty = s.repetition_penalty;
-  p.presence_penalty = s.presence_penalty;
-  p.frequency_penalty = s.frequency_penalty;
-  p.seed = s.seed;
-  p.choice = s.choice;
-  p.output_index = s.output_index;
-  p.top_logprobs = s.top_logprobs;
-  for (const PlanTokenCount& c : s.counts) p.counts.push_back({c.id, c.in_output, c.in_prompt});
-  p.logit_bias = s.logit_bias;
-  p.banned = s.banned;
-  p.allowed = s.allowed;
-  return p;
-}
-
-PositionLogprobs position_logprobs(const SampleResult& r) {
-  PositionLogprobs out;
-  out.logprob = r.logprob;
-  out.top.reserve(r.top.size());
-  for (const TokenLogprob& t : r.top) out.top.push_back({t.id, t.logprob});
-  return out;
-}
-
-KvStoreConfig kv_config(const DecoderConfig& c, const DecoderShard& shard, const Placement& placement,
+KvStoreConfig kv_config(const DecoderConfig& c, const DecoderShard& shard, const RankPlace& place,
                         const ModelExecutorOptions& options) {
   const auto dim = static_cast<int>(c.head_dim);
   return {.layers = static_cast<int>(c.layers),
@@ -47,7 +20,7 @@ KvStoreConfig kv_config(const DecoderConfig& c, const DecoderShard& shard, const
                      .kv_heads = static_cast<int>(shard.kv_heads.count),
                      .k_dim = dim,
                      .v_dim = dim,
-                     .slots = placement.page_slots(StripeIndex(0), options.page_tokens)},
+                     .slots = place.placement.page_slots(place.stripe(), options.page_tokens)},
           .pages_total = options.pages_total};
 }
 
@@ -56,45 +29,42 @@ Mask mask_of(const DecoderConfig& c, int64_t layer) {
   return window > 0 ? Mask{MaskKind::kWindow, window} : Mask{};
 }
 
-void fail(RowOutcome& outcome, const Error& error) {
-  outcome.failed = true;
-  outcome.error = error.code;
-  outcome.message = error.message;
-  outcome.token = -1;
+AttentionConfig attention_config(const Decoder& decoder, const RankPlace& place, Stream* stream,
+                                 KvStore* kv) {
+  const DecoderConfig& c = decoder.config();
+  AttentionConfig config{.stream = stream,
+                         .heads = static_cast<int>(decoder.shard().heads.count),
+                         .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                         .groups = {kv},
+                         .layers = {},
+                         .placement = place.placement,
+                         .stripe = place.stripe()};
+  for (int64_t layer = 0; layer < c.layers; ++layer) {
+    config.layers.push_back(
+        {.group = 0, .index = LayerId(static_cast<int32_t>(layer)), .mask = mask_of(c, layer)});
+  }
+  return config;
 }
 
 }  // namespace
 
-// The part of one row that one pass computes.
-struct ModelExecutor::Segment {
-  size_t row = 0;     // in the plan
-  int32_t first = 0;  // token of the row
-  int32_t n = 0;
-  std::vector<int32_t> const* tokens = nullptr;  // the whole row's
-};
-
 Result<std::unique_ptr<ModelExecutor>> ModelExecutor::create(std::shared_ptr<const Decoder> decoder,
-                                                             std::unique_ptr<Stream> stream,
+                                                             std::unique_ptr<Stream> stream, RankPlace place,
                                                              ModelExecutorOptions options) {
-  auto self = std::unique_ptr<ModelExecutor>(new ModelExecutor());
-  const DecoderConfig& c = decoder->config();
-  LARIAT_ASSIGN(const Placement placement, Placement::equal(1, options.interleave));
-  LARIAT_ASSIGN(self->kv_, KvStore::create(kv_config(c, decoder->shard(), placement, options)));
+  LARIAT_ASSIGN(
+      ComputePlacement compute,
+      ComputePlacement::of_stripes(place.placement, place.shape.duplicates, /*replicate_decode=*/true));
+  Group* world = place.groups ? place.groups->world.get() : nullptr;
+  const StepAgreement agreement(world, place.comm_timeout);
+  auto self =
+      std::unique_ptr<ModelExecutor>(new ModelExecutor(std::move(place), std::move(compute), agreement));
+  LARIAT_ASSIGN(self->kv_,
+                KvStore::create(kv_config(decoder->config(), decoder->shard(), self->place_, options)));
   if (options.poison) self->kv_->poison();
-  AttentionConfig attention{.stream = stream.get(),
-                            .heads = static_cast<int>(decoder->shard().heads.count),
-                            .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                            .groups = {&*self->kv_},
-                            .layers = {},
-                            .placement = placement,
-                            .stripe = StripeIndex(0)};
-  for (int64_t layer = 0; layer < c.layers; ++layer) {
-    attention.layers.push_back(
-        {.group = 0, .index = LayerId(static_cast<int32_t>(layer)), .mask = mask_of(c, layer)});
-  }
-  LARIAT_ASSIGN(self->attention_, create_attention(attention));
+  LARIAT_ASSIGN(self->attention_,
+                create_attention(attention_config(*decoder, self->place_, stream.get(), &*self->kv_)));
   LARIAT_ASSIGN(self->workspace_, DecoderWorkspace::create(
-                                      c, decoder->shard(),
+                                      decoder->config(), decoder->shard(),
                                       {.tokens_max = options.pass_tokens, .logit_rows_max = kLogitRowsMax}));
   self->decoder_ = std::move(decoder);
   self->stream_ = std::move(stream);
@@ -102,15 +72,13 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::create(std::shared_ptr<con
   return self;
 }
 
-int64_t ModelExecutor::workspace_bytes() const {
-  return DecoderWorkspace::bytes(decoder_->config(), decoder_->shard(), workspace_.sizes) +
-         static_cast<int64_t>(stream_->scratch_bytes());
-}
-
 Hello ModelExecutor::hello() const {
   Hello h;
+  std::copy(std::begin(options_.weights_hash), std::end(options_.weights_hash), h.weights_hash);
   h.kv_type = dtype_name(options_.kv_type);
-  h.interleave = options_.interleave;
+  h.store_pattern.assign(place_.placement.pattern().begin(), place_.placement.pattern().end());
+  h.compute_pattern = h.store_pattern;
+  h.interleave = place_.placement.interleave();
   h.device = fmt::format("cpu, {}, {} threads", isa_name(), stream_->threads());
   h.page_tokens = options_.page_tokens;
   h.pages_total = options_.pages_total;
@@ -118,153 +86,153 @@ Hello ModelExecutor::hello() const {
   return h;
 }
 
-Result<std::vector<int32_t>> ModelExecutor::tokens_of(const PlanRow& row) const {
-  if (!row.use_prev) return row.tokens;
-  const auto it = previous_.find(row.id);
-  if (it == previous_.end()) {
-    return make_error(Errc::kInternal,
-                      fmt::format("row {} continues a token this rank never sampled", row.id.get()));
+Result<ModelExecutor::Tokens> ModelExecutor::tokens_of(const StepPlan& plan) const {
+  Tokens tokens;
+  tokens.reserve(plan.rows.size());
+  for (const PlanRow& row : plan.rows) {
+    if (!row.use_prev) {
+      tokens.push_back(row.tokens);
+      continue;
+    }
+    const auto it = previous_.find(row.id);
+    if (it == previous_.end()) {
+      return make_error(Errc::kInternal,
+                        fmt::format("row {} continues a token this rank never sampled", row.id.get()));
+    }
+    tokens.push_back({it->second});
   }
-  return std::vector<int32_t>{it->second};
+  return tokens;
 }
 
 Result<StepOutcome> ModelExecutor::run(const StepPlan& plan, const ProgressFn& progress) {
+  const auto start = std::chrono::steady_clock::now();
   StepOutcome outcome;
   outcome.epoch = plan.epoch;
   outcome.step = plan.step;
+  for (const PlanRow& row : plan.rows) outcome.rows.emplace_back().id = row.id;
   for (const RowId id : plan.forget) previous_.erase(id);
 
-  std::vector<std::vector<int32_t>> tokens;
-  tokens.reserve(plan.rows.size());
-  for (const PlanRow& row : plan.rows) {
-    outcome.rows.emplace_back().id = row.id;
-    LARIAT_ASSIGN(auto ids, tokens_of(row));
-    tokens.push_back(std::move(ids));
+  auto tokens = tokens_of(plan);
+  LARIAT_RETURN_IF_ERROR(
+      agreement_.ready(tokens.ok() ? Status(Ok{}) : Status(tokens.error()), plan.schedule_hash));
+  for (const Pass& pass : cut_passes(plan, compute_, workspace_.sizes.tokens_max)) {
+    LARIAT_ASSIGN(const bool go, agreement_.keep_going(progress()));
+    if (!go) return make_error(Errc::kCancelled, "the step was cancelled");
+    LARIAT_RETURN_IF_ERROR(run_pass(plan, pass, *tokens, outcome, progress));
   }
-
-  // Rows are cut where a pass is full. A row's bits do not depend on the cut (docs/design.md §9).
-  std::vector<Segment> pass;
-  int64_t room = workspace_.sizes.tokens_max;
-  for (size_t r = 0; r < plan.rows.size(); ++r) {
-    const auto total = static_cast<int32_t>(tokens[r].size());
-    for (int32_t first = 0; first < total;) {
-      const auto n = static_cast<int32_t>(std::min<int64_t>(total - first, room));
-      pass.push_back({.row = r, .first = first, .n = n, .tokens = &tokens[r]});
-      first += n;
-      room -= n;
-      if (room > 0) continue;
-      LARIAT_RETURN_IF_ERROR(run_pass(plan, pass, outcome, progress));
-      pass.clear();
-      room = workspace_.sizes.tokens_max;
-    }
-  }
-  if (!pass.empty()) LARIAT_RETURN_IF_ERROR(run_pass(plan, pass, outcome, progress));
+  LARIAT_RETURN_IF_ERROR(share_tokens(plan, outcome));
+  outcome.compute_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   return outcome;
 }
 
-Status ModelExecutor::run_pass(const StepPlan& plan, std::span<const Segment> segments, StepOutcome& outcome,
-                               const ProgressFn& progress) {
-  std::vector<int32_t> ids;
+Status ModelExecutor::run_pass(const StepPlan& plan, const Pass& pass, const Tokens& tokens,
+                               StepOutcome& outcome, const ProgressFn& progress) {
   std::vector<int32_t> positions;
-  for (const Segment& s : segments) {
-    const PlanRow& row = plan.rows[s.row];
-    ids.insert(ids.end(), s.tokens->begin() + s.first, s.tokens->begin() + s.first + s.n);
-    for (int32_t i = 0; i < s.n; ++i) positions.push_back(row.pos0 + s.first + i);
+  std::vector<int64_t> firsts;
+  for (const PassSegment& s : pass) {
+    firsts.push_back(static_cast<int64_t>(positions.size()));
+    compute_.positions(plan.rows[s.row], s, place_.c(), positions);
   }
+  firsts.push_back(static_cast<int64_t>(positions.size()));
+
+  std::vector<int32_t> ids(positions.size());
   std::vector<StepRow> rows;
-  int64_t first = 0;
-  for (const Segment& s : segments) {
-    const PlanRow& row = plan.rows[s.row];
-    rows.push_back({.first = first,
-                    .n = s.n,
+  for (size_t i = 0; i < pass.size(); ++i) {
+    const PlanRow& row = plan.rows[pass[i].row];
+    const auto first = static_cast<size_t>(firsts[i]);
+    const auto n = static_cast<size_t>(firsts[i + 1]) - first;
+    for (size_t k = first; k < first + n; ++k) {
+      ids[k] = tokens[pass[i].row][static_cast<size_t>(positions[k] - row.pos0)];
+    }
+    rows.push_back({.first = firsts[i],
+                    .n = static_cast<int64_t>(n),
                     .positions = positions.data() + first,
-                    .length = int64_t{row.pos0} + s.first + s.n,
+                    .length = int64_t{row.pos0} + pass[i].first + pass[i].n,
                     .pages = row.pages});
-    first += s.n;
   }
+  // A rank alone may stop between layers; ranks that wait for each other stop between passes, together.
+  const bool alone = place_.layout.world() == 1;
+  const KeepGoing keep_going = [&] { return progress() || !alone; };
   LARIAT_RETURN_IF_ERROR(attention_->begin_step(rows));
-  LARIAT_RETURN_IF_ERROR(decoder_->forward(*stream_, workspace_, ids, positions, *attention_, progress));
-  return finish_logits(plan, segments, outcome);
+  LARIAT_RETURN_IF_ERROR(decoder_->forward(*stream_, workspace_, ids, positions, *attention_, keep_going));
+  return judge_all(plan, wanted_of(plan, pass), outcome);
 }
 
-// Logits of the pass's wanted positions, a block of rows at a time, judged in parallel.
-Status ModelExecutor::finish_logits(const StepPlan& plan, std::span<const Segment> segments,
-                                    StepOutcome& outcome) {
-  struct Wanted {
-    size_t row;
-    int32_t index;  // token of the row
-    int64_t in_pass;
-  };
+std::vector<ModelExecutor::Wanted> ModelExecutor::wanted_of(const StepPlan& plan, const Pass& pass) const {
   std::vector<Wanted> wanted;
   int64_t base = 0;
-  for (const Segment& s : segments) {
+  for (const PassSegment& s : pass) {
     const PlanRow& row = plan.rows[s.row];
-    for (int32_t i = 0; i < s.n; ++i) {
-      const bool last = s.first + i + 1 == row.n;
-      if (row.wanted == LogitsWanted::kAll || (last && row.wanted == LogitsWanted::kLast)) {
-        wanted.push_back({s.row, s.first + i, base + i});
-      }
+    const int32_t from = row.wanted == LogitsWanted::kAll ? s.first : std::max(s.first, row.n - 1);
+    for (int32_t i = from; i < s.first + s.n && row.wanted != LogitsWanted::kNone; ++i) {
+      const TokenPos pos(row.pos0 + i);
+      if (compute_.owner(pos) == place_.c()) wanted.push_back({s.row, i, base + compute_.index(row, s, pos)});
     }
-    base += s.n;
+    base += compute_.count(row, s, place_.c());
   }
+  return wanted;
+}
+
+// A block of positions at a time; their logits are a collective of the tp group, the judging is its first
+// rank's.
+Status ModelExecutor::judge_all(const StepPlan& plan, std::span<const Wanted> wanted, StepOutcome& outcome) {
   for (size_t begin = 0; begin < wanted.size(); begin += kLogitRowsMax) {
-    const size_t n = std::min<size_t>(kLogitRowsMax, wanted.size() - begin);
+    const auto block = wanted.subspan(begin, std::min<size_t>(kLogitRowsMax, wanted.size() - begin));
     std::vector<int64_t> rows;
-    for (size_t i = 0; i < n; ++i) rows.push_back(wanted[begin + i].in_pass);
+    for (const Wanted& w : block) rows.push_back(w.in_pass);
     LARIAT_RETURN_IF_ERROR(decoder_->logits(*stream_, workspace_, rows));
-    const auto vocab = static_cast<size_t>(decoder_->config().vocab);
-    // Positions of one row must append in order, so their slots exist before threads fill them.
-    for (size_t i = 0; i < n; ++i) {
-      const Wanted& w = wanted[begin + i];
-      if (plan.rows[w.row].prompt_logprobs >= 0)
-        outcome.rows[w.row].prompt.resize(static_cast<size_t>(w.index) + 1);
-      const std::span<float> logits(workspace_.logits + i * vocab, vocab);
-      if (tap_) tap_(plan.rows[w.row].id, TokenPos(plan.rows[w.row].pos0 + w.index), logits);
-    }
-    std::vector<RowOutcome> judged(n);
-    stream_->pool().parallel_for(static_cast<int64_t>(n), [&](int64_t i, int) {
-      const Wanted& w = wanted[begin + static_cast<size_t>(i)];
-      judge_position(plan.rows[w.row], w.index, {workspace_.logits + static_cast<size_t>(i) * vocab, vocab},
-                     judged[static_cast<size_t>(i)]);
-    });
-    for (size_t i = 0; i < n; ++i) {
-      const Wanted& w = wanted[begin + i];
-      RowOutcome& row = outcome.rows[w.row];
-      RowOutcome& j = judged[i];
-      if (row.failed) continue;
-      if (j.failed) {
-        fail(row, {j.error, j.message, {}});
-        continue;
-      }
-      if (!j.prompt.empty()) row.prompt[static_cast<size_t>(w.index)] = std::move(j.prompt.front());
-      if (j.token < 0) continue;
-      row.token = j.token;
-      row.token_logprobs = std::move(j.token_logprobs);
-      previous_[plan.rows[w.row].id] = j.token;
-    }
+    if (place_.t() == 0) judge_block(plan, block, outcome);
   }
   return Ok{};
 }
 
-// Prompt logprobs and the draw of one position; touches nothing but its own outcome.
-void ModelExecutor::judge_position(const PlanRow& row, int32_t index, std::span<float> logits,
-                                   RowOutcome& outcome) const {
-  const bool last = index + 1 == row.n;
-  if (row.prompt_logprobs >= 0) {
-    const int32_t next = last ? row.next_token : row.tokens[static_cast<size_t>(index) + 1];
-    PositionLogprobs at;
-    if (next >= 0) {
-      const auto r = logprobs_of(logits, next, row.prompt_logprobs);
-      if (!r.ok()) return fail(outcome, r.error());
-      at = position_logprobs(*r);
-    }
-    outcome.prompt.push_back(std::move(at));
+void ModelExecutor::judge_block(const StepPlan& plan, std::span<const Wanted> block, StepOutcome& outcome) {
+  const auto vocab = static_cast<size_t>(decoder_->config().vocab);
+  const auto logits = [&](size_t i) { return std::span<float>(workspace_.logits + i * vocab, vocab); };
+  for (size_t i = 0; tap_ && i < block.size(); ++i) {
+    const PlanRow& row = plan.rows[block[i].row];
+    tap_(row.id, TokenPos(row.pos0 + block[i].index), logits(i));
   }
-  if (!last || !row.sample) return;
-  const auto r = sample(logits, sample_params(row.sampling));
-  if (!r.ok()) return fail(outcome, r.error());
-  outcome.token = r->token;
-  if (row.sampling.top_logprobs >= 0) outcome.token_logprobs = position_logprobs(*r);
+  std::vector<RowOutcome> judged(block.size());
+  stream_->pool().parallel_for(static_cast<int64_t>(block.size()), [&](int64_t at, int) {
+    const auto i = static_cast<size_t>(at);
+    judge_position(plan.rows[block[i].row], block[i].index, logits(i), judged[i]);
+  });
+  for (size_t i = 0; i < block.size(); ++i) {
+    RowOutcome& row = outcome.rows[block[i].row];
+    RowOutcome& j = judged[i];
+    if (row.failed) continue;
+    if (j.failed) {
+      j.id = row.id;
+      row = std::move(j);
+      continue;
+    }
+    if (!j.prompt.empty()) {
+      row.prompt.resize(static_cast<size_t>(plan.rows[block[i].row].n));
+      row.prompt[static_cast<size_t>(block[i].index)] = std::move(j.prompt.front());
+    }
+    if (j.token >= 0) {
+      row.token = j.token;
+      row.token_logprobs = std::move(j.token_logprobs);
+    }
+  }
+}
+
+// Every rank learns every token, for rows that go on with `use_prev`; the outcome keeps what this rank drew.
+Status ModelExecutor::share_tokens(const StepPlan& plan, StepOutcome& outcome) {
+  std::vector<int32_t> tokens;
+  for (size_t r = 0; r < plan.rows.size(); ++r) {
+    if (plan.rows[r].sample) tokens.push_back(outcome.rows[r].failed ? -1 : outcome.rows[r].token);
+  }
+  LARIAT_RETURN_IF_ERROR(agreement_.share_tokens(tokens));
+  size_t next = 0;
+  for (const PlanRow& row : plan.rows) {
+    if (!row.sample) continue;
+    const int32_t token = tokens[next++];
+    if (token >= 0) previous_[row.id] = token;
+  }
+  return Ok{};
 }
 
 }  // namespace lariat

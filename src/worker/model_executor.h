@@ -11,55 +11,74 @@
 #include "attention/attention.h"
 #include "kv/kv_store.h"
 #include "model/decoder.h"
+#include "worker/pass_plan.h"
+#include "worker/rank_place.h"
+#include "worker/step_agreement.h"
 #include "worker/step_executor.h"
 
 namespace lariat {
 
 struct ModelExecutorOptions {
   DType kv_type = DType::kF32;
-  int32_t interleave = 1;
   int32_t page_tokens = 64;  // a multiple of the placement's period
   int32_t pages_total = 0;
-  int32_t pass_tokens = 512;  // tokens of one forward pass at most; a longer step runs as several passes
+  int32_t pass_tokens = 512;  // tokens this rank computes in one forward pass; a longer step runs as several
   bool poison = false;        // all KV starts as NaN
+  uint64_t weights_hash[2] = {0, 0};  // of the model's files, for the hello
 };
 
 // Logits of single positions computed at once when a row wants all of them.
 inline constexpr int64_t kLogitRowsMax = 32;
 
+// One rank of a group, or the whole group. Every rank runs the same plans; docs/design.md §4 says which of a
+// row's tokens a rank computes. The token of a row is drawn on one rank (t = 0 of the position's compute
+// owner) and known to all when run() returns; log-probabilities are in that rank's outcome only.
 class ModelExecutor : public StepExecutor {
  public:
-  // Sees the logits [vocab] of every position that a plan wants logits of, before sampling touches them.
+  // Sees the logits [vocab] of every position that a plan wants logits of and this rank judges, before
+  // sampling touches them.
   using LogitsTap = std::function<void(RowId row, TokenPos pos, std::span<const float> logits)>;
 
+  // `decoder` holds this rank's shard and, with tp > 1, its tp group.
   static Result<std::unique_ptr<ModelExecutor>> create(std::shared_ptr<const Decoder> decoder,
-                                                       std::unique_ptr<Stream> stream,
+                                                       std::unique_ptr<Stream> stream, RankPlace place,
                                                        ModelExecutorOptions options);
 
   Hello hello() const override;
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
 
   void set_logits_tap(LogitsTap tap) { tap_ = std::move(tap); }
-  int64_t kv_bytes() const { return kv_->bytes(); }
-  int64_t workspace_bytes() const;
 
  private:
-  struct Segment;
-  ModelExecutor() = default;
+  // A position of a pass that the plan wants logits of and this rank's tp group computes.
+  struct Wanted {
+    size_t row = 0;
+    int32_t index = 0;    // among the row's new tokens
+    int64_t in_pass = 0;  // among the tokens this rank computes
+  };
+  using Tokens = std::vector<std::vector<int32_t>>;  // by row
 
-  Status run_pass(const StepPlan& plan, std::span<const Segment> segments, StepOutcome& outcome,
+  ModelExecutor(RankPlace place, ComputePlacement compute, StepAgreement agreement)
+      : place_(std::move(place)), compute_(std::move(compute)), agreement_(agreement) {}
+
+  Result<Tokens> tokens_of(const StepPlan& plan) const;
+  Status run_pass(const StepPlan& plan, const Pass& pass, const Tokens& tokens, StepOutcome& outcome,
                   const ProgressFn& progress);
-  Status finish_logits(const StepPlan& plan, std::span<const Segment> segments, StepOutcome& outcome);
-  void judge_position(const PlanRow& row, int32_t index, std::span<float> logits, RowOutcome& outcome) const;
-  Result<std::vector<int32_t>> tokens_of(const PlanRow& row) const;
+  std::vector<Wanted> wanted_of(const StepPlan& plan, const Pass& pass) const;
+  Status judge_all(const StepPlan& plan, std::span<const Wanted> wanted, StepOutcome& outcome);
+  void judge_block(const StepPlan& plan, std::span<const Wanted> block, StepOutcome& outcome);
+  Status share_tokens(const StepPlan& plan, StepOutcome& outcome);
 
+  RankPlace place_;
+  ComputePlacement compute_;
+  StepAgreement agreement_;
+  ModelExecutorOptions options_;
   std::shared_ptr<const Decoder> decoder_;
   std::unique_ptr<Stream> stream_;
-  ModelExecutorOptions options_;
   std::optional<KvStore> kv_;
   std::unique_ptr<AttentionBackend> attention_;
   DecoderWorkspace workspace_;
-  std::unordered_map<RowId, int32_t> previous_;  // the last token sampled for a row
+  std::unordered_map<RowId, int32_t> previous_;  // the last token drawn for a row, on any rank
   LogitsTap tap_;
 };
 

@@ -1,0 +1,90 @@
+// Passes over random rows and placements: every token once, on its owner, never more than there is room for.
+#include "worker/pass_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace lariat {
+namespace {
+
+ComputePlacement compute_of(std::vector<int32_t> shares, int32_t interleave, int32_t duplicates,
+                            bool replicate) {
+  const auto stripes = Placement::shares(shares, interleave);
+  EXPECT_TRUE(stripes.ok());
+  auto compute = ComputePlacement::of_stripes(*stripes, duplicates, replicate);
+  EXPECT_TRUE(compute.ok());
+  return std::move(compute).value();
+}
+
+StepPlan random_plan(std::mt19937& rng) {
+  StepPlan plan;
+  const int rows = 1 + static_cast<int>(rng() % 5);
+  for (int r = 0; r < rows; ++r) {
+    PlanRow row;
+    row.pos0 = static_cast<int32_t>(rng() % 100);
+    row.n = rng() % 3 == 0 ? 1 : 1 + static_cast<int32_t>(rng() % 300);
+    plan.rows.push_back(row);
+  }
+  return plan;
+}
+
+TEST(PassPlan, EveryTokenOnceOnItsOwner) {
+  std::mt19937 rng(7);
+  const std::vector<std::vector<int32_t>> shares{{1}, {1, 1}, {1, 1, 1}, {3, 1}, {1, 2, 4}, {1, 1, 1, 1}};
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto& share = shares[rng() % shares.size()];
+    const int32_t interleave = std::vector<int32_t>{1, 3, 16}[rng() % 3];
+    const int32_t duplicates = share.size() == 4 && rng() % 2 ? 2 : 1;
+    const bool replicate = rng() % 2;
+    const ComputePlacement compute = compute_of(share, interleave, duplicates, replicate);
+    const StepPlan plan = random_plan(rng);
+    const int64_t tokens_max = 1 + static_cast<int64_t>(rng() % 200);
+    SCOPED_TRACE("trial " + std::to_string(trial) + " tokens_max " + std::to_string(tokens_max));
+
+    std::vector<int32_t> done(plan.rows.size(), 0);
+    for (const Pass& pass : cut_passes(plan, compute, tokens_max)) {
+      ASSERT_FALSE(pass.empty());
+      std::vector<int64_t> used(static_cast<size_t>(compute.cp()), 0);
+      for (const PassSegment& s : pass) {
+        const PlanRow& row = plan.rows[s.row];
+        ASSERT_EQ(s.first, done[s.row]);
+        ASSERT_GT(s.n, 0);
+        done[s.row] += s.n;
+        std::vector<int> seen(static_cast<size_t>(s.n), 0);
+        for (int32_t c = 0; c < compute.cp(); ++c) {
+          std::vector<int32_t> positions;
+          compute.positions(row, s, c, positions);
+          ASSERT_EQ(static_cast<int64_t>(positions.size()), compute.count(row, s, c));
+          ASSERT_LE(compute.count(row, s, c), compute.count_max(s.n));
+          used[static_cast<size_t>(c)] += static_cast<int64_t>(positions.size());
+          for (size_t i = 0; i < positions.size(); ++i) {
+            ++seen[static_cast<size_t>(positions[i] - row.pos0 - s.first)];
+            if (compute.owner(TokenPos(positions[i])) == c) {
+              ASSERT_EQ(compute.index(row, s, TokenPos(positions[i])), static_cast<int64_t>(i));
+            } else {
+              ASSERT_TRUE(compute.replicated(row));
+            }
+          }
+        }
+        for (const int n : seen) ASSERT_EQ(n, compute.replicated(row) ? compute.cp() : 1);
+      }
+      for (const int64_t u : used) ASSERT_LE(u, tokens_max);
+    }
+    for (size_t r = 0; r < plan.rows.size(); ++r) EXPECT_EQ(done[r], plan.rows[r].n);
+  }
+}
+
+TEST(PassPlan, OneRankFillsItsPasses) {
+  StepPlan plan;
+  plan.rows.resize(2);
+  plan.rows[0].n = 70;
+  plan.rows[1].n = 50;
+  const auto passes = cut_passes(plan, compute_of({1}, 1, 1, true), 64);
+  ASSERT_EQ(passes.size(), 2u);
+  EXPECT_EQ(passes[0], (Pass{{0, 0, 64}}));
+  EXPECT_EQ(passes[1], (Pass{{0, 64, 6}, {1, 0, 50}}));
+}
+
+}  // namespace
+}  // namespace lariat

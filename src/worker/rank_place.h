@@ -1,0 +1,26 @@
+// Where a rank stands in its group, and how it reaches the others.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "comm/rank_groups.h"
+#include "placement/placement.h"
+#include "plan/layout.h"
+
+namespace lariat {
+
+struct RankPlace {
+  Layout layout;
+  Rank rank;
+  LayoutShape shape;             // of the model under this layout
+  Placement placement;           // positions over the stripe group
+  RankGroups* groups = nullptr;  // null with one rank; outlives the executor
+  std::chrono::milliseconds comm_timeout{10'000};
+
+  int32_t c() const { return rank.get() / layout.tp; }
+  int32_t t() const { return rank.get() % layout.tp; }
+  StripeIndex stripe() const { return stripe_of(layout, shape, rank); }
+};
+
+}  // namespace lariat
