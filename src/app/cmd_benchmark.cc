@@ -11,7 +11,7 @@
 
 #include "app/commands.h"
 #include "app/host_info.h"
-#include "app/model_session.h"
+#include "app/local_ranks.h"
 #include "app/progress.h"
 #include "base/philox.h"
 #include "pages/page_allocator.h"
@@ -66,7 +66,7 @@ BenchOptions read_bench_options(const OptionValues& v, Faults& faults) {
 // One sequence fed through the executor; ids are pseudorandom, so no two positions are alike.
 class Sequence {
  public:
-  Sequence(ModelExecutor& executor, const ResolvedPlan& plan, int32_t chunk, int64_t vocab)
+  Sequence(LocalRanks& executor, const ResolvedPlan& plan, int32_t chunk, int64_t vocab)
       : executor_(executor), plan_(plan), chunk_(chunk > 0 ? chunk : INT32_MAX), vocab_(vocab) {
     pages_.reserve(static_cast<size_t>(plan.pages_total));
     for (int32_t p = 0; p < plan.pages_total; ++p) pages_.emplace_back(p);
@@ -119,7 +119,7 @@ class Sequence {
     return Ok{};
   }
 
-  ModelExecutor& executor_;
+  LocalRanks& executor_;
   const ResolvedPlan& plan_;
   const int32_t chunk_;
   const int64_t vocab_;
@@ -216,7 +216,7 @@ Result<int> cmd_bench(const OptionValues& values) {
   LARIAT_ASSIGN(const ResolvedPlan plan, resolve_plan(model, layout));
   ProgressBar bar("loading");
   LARIAT_ASSIGN(const auto executor,
-                load_executor(model, layout, plan, {.poison = false, .progress = bar.callback()}));
+                LocalRanks::load(model, layout, plan, {.poison = false, .progress = bar.callback()}));
   bar.finish();
 
   Sequence sequence(*executor, plan, layout.chunk_tokens, model.files.config.vocab);

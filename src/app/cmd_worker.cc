@@ -8,15 +8,16 @@
 namespace lariat {
 namespace {
 
-Result<std::unique_ptr<StepExecutor>> load_rank(const ModelOptions& model_options,
-                                                const LayoutOptions& layout, const LoadProgressFn& progress) {
+Result<std::unique_ptr<StepExecutor>> load_step_executor(const ModelOptions& model_options,
+                                                         const LayoutOptions& layout, Rank rank,
+                                                         const LoadProgressFn& progress) {
   progress(0, "opening the model");
   LARIAT_ASSIGN(const OpenModel model, open_model(model_options, layout.dtype));
   LARIAT_ASSIGN(const ResolvedPlan plan, resolve_plan(model, layout));
   const auto loaded = [&](int64_t done, int64_t total) {
     progress(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total)), "packing weights");
   };
-  LARIAT_ASSIGN(auto executor, load_executor(model, layout, plan, {.poison = false, .progress = loaded}));
+  LARIAT_ASSIGN(auto executor, load_rank(model, layout, plan, rank, {.poison = false, .progress = loaded}));
   return std::unique_ptr<StepExecutor>(std::move(executor));
 }
 
@@ -37,8 +38,9 @@ Result<int> cmd_worker(const OptionValues& values) {
   options.head_pid = static_cast<pid_t>(read_int(values, "parent", 0, {0, INT32_MAX}, faults));
   if (!faults.empty()) return faults.error();
   set_log_name("rank " + std::to_string(options.rank.rank));
-  return run_worker(options,
-                    [&](const LoadProgressFn& progress) { return load_rank(model, layout, progress); });
+  return run_worker(options, [&](const LoadProgressFn& progress) {
+    return load_step_executor(model, layout, Rank(options.rank.rank), progress);
+  });
 }
 
 }  // namespace lariat

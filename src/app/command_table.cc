@@ -23,6 +23,7 @@ constexpr OptionSpec kLayoutOptions[] = {
     {"context", "TOKENS", "Longest context served (default: the model's)"},
     {"kv-memory", "BYTES", "KV memory a rank, as 4G or 512M, or auto (default auto)"},
     {"page-tokens", "N", "Tokens a KV page; rounded up to what the layout needs (default 64)"},
+    {"comm-timeout", "S", "A rank waits this long on a peer (default 10)"},
     {"max-batch", "N", "Sequences in one step at most (default 8)"},
     {"chunk-tokens", "N", "New tokens in one step at most, less at depth; 0: the whole prompt (default 512)"},
 };
@@ -34,7 +35,6 @@ constexpr OptionSpec kServeOptions[] = {
     {"stall-timeout", "S",
      "A rank stuck in its own compute this long dumps its stacks and exits 70 (default 300)"},
     {"heartbeat-timeout", "S", "A rank silent this long is killed and replaced (default 3)"},
-    {"comm-timeout", "S", "A rank waits this long on a peer (default 10)"},
     {"max-restarts", "N", "Losses in a row without a completed step before requests fail (default 3)"},
     {"request-timeout", "S", "Longest a request may take; 0: no limit (default 0)"},
     {"drain-timeout", "S", "On SIGTERM, how long running requests may finish (default 30)"},

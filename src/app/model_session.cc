@@ -6,8 +6,10 @@
 
 #include "app/host_info.h"
 #include "base/log.h"
+#include "model/required_tensors.h"
 #include "models/embedded.h"
 #include "plan/layout.h"
+#include "weights/fingerprint.h"
 
 namespace lariat {
 
@@ -33,6 +35,15 @@ constexpr int64_t kPassTokensMax = 512;
 constexpr double kMemoryShare = 0.9;
 // Without --kv-memory, rows shorter than the context share at least this many tokens of KV.
 constexpr int64_t kAutoPoolTokens = 32768;
+
+// Positions over the stripe group: equal, or by shares of the cp ranks.
+Result<Placement> stripe_placement(const LayoutOptions& options, const LayoutShape& shape) {
+  if (options.rank_shares.empty()) return Placement::equal(shape.stripes, options.interleave);
+  if (shape.duplicates > 1) {
+    return make_error(Errc::kUnsupported, "--rank-shares: unequal shares need tp <= the model's KV heads");
+  }
+  return Placement::shares(options.rank_shares, options.interleave);
+}
 
 int64_t pass_tokens(const LayoutOptions& layout) {
   if (layout.chunk_tokens == 0) return kPassTokensMax;
@@ -95,9 +106,7 @@ Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& opti
   const LayoutShape shape =
       layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
   CapacityRequest request;
-  LARIAT_ASSIGN(request.placement, options.rank_shares.empty()
-                                       ? Placement::equal(shape.stripes, options.interleave)
-                                       : Placement::shares(options.rank_shares, options.interleave));
+  LARIAT_ASSIGN(request.placement, stripe_placement(options, shape));
   for (int32_t r = 0; r < layout.world(); ++r) {
     request.ranks.push_back(rank_memory(model, options, shard_of(c, layout.tp, r % layout.tp)));
     request.stripes.push_back(stripe_of(layout, shape, Rank(r)));
@@ -129,20 +138,51 @@ Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& l
   return plan;
 }
 
-Result<std::unique_ptr<ModelExecutor>> load_executor(const OpenModel& model, const LayoutOptions& layout,
-                                                     const ResolvedPlan& plan, const ExecutorExtras& extras) {
-  auto stream = Stream::cpu(layout.threads);
-  const DecoderShard shard = shard_of(model.files.config, layout.tp, 0);
-  LARIAT_ASSIGN(auto weights, DecoderWeights::load(model.files.config, shard, *model.source, layout.dtype,
-                                                   {.stream = *stream, .progress = extras.progress}));
-  auto decoder = std::make_shared<const Decoder>(model.files.config, std::move(weights));
-  return ModelExecutor::create(std::move(decoder), std::move(stream),
-                               {.kv_type = layout.kv_type,
-                                .interleave = layout.interleave,
+Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& options, Rank rank,
+                             RankGroups* groups) {
+  const DecoderConfig& c = model.files.config;
+  const Layout layout{.tp = options.tp, .cp = options.cp};
+  const LayoutShape shape =
+      layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
+  LARIAT_ASSIGN(Placement placement, stripe_placement(options, shape));
+  return RankPlace{.layout = layout,
+                   .rank = rank,
+                   .shape = shape,
+                   .placement = std::move(placement),
+                   .groups = groups,
+                   .comm_timeout = options.comm_timeout};
+}
+
+Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, const LayoutOptions& options,
+                                                     const ResolvedPlan& plan, ExecutorParts parts) {
+  TensorParallel tp;
+  if (options.tp > 1) tp = {.group = parts.place.groups->tp.get(), .timeout = options.comm_timeout};
+  auto decoder = std::make_shared<const Decoder>(model.files.config, std::move(parts.weights), tp);
+  ModelExecutorOptions executor{.kv_type = options.kv_type,
                                 .page_tokens = plan.page_tokens,
                                 .pages_total = plan.pages_total,
                                 .pass_tokens = plan.pass_tokens,
-                                .poison = extras.poison});
+                                .poison = parts.poison};
+  const auto requirements = required_tensors(model.files.config);
+  const auto hash = weights_fingerprint(*model.source, requirements);
+  std::copy(hash.begin(), hash.end(), executor.weights_hash);
+  return ModelExecutor::create(std::move(decoder), std::move(parts.stream), std::move(parts.place), executor);
+}
+
+Result<std::unique_ptr<ModelExecutor>> load_rank(const OpenModel& model, const LayoutOptions& options,
+                                                 const ResolvedPlan& plan, Rank rank,
+                                                 const ExecutorExtras& extras) {
+  auto stream = Stream::cpu(options.threads);
+  const DecoderConfig& c = model.files.config;
+  LARIAT_ASSIGN(RankPlace place, rank_place(model, options, rank, nullptr));
+  LARIAT_ASSIGN(auto weights,
+                DecoderWeights::load(c, shard_of(c, options.tp, place.t()), *model.source, options.dtype,
+                                     {.stream = *stream, .progress = extras.progress}));
+  return make_executor(model, options, plan,
+                       {.weights = std::move(weights),
+                        .stream = std::move(stream),
+                        .place = std::move(place),
+                        .poison = extras.poison});
 }
 
 }  // namespace lariat

@@ -48,7 +48,23 @@ struct ExecutorExtras {
   WeightsProgress progress;
 };
 
-Result<std::unique_ptr<ModelExecutor>> load_executor(const OpenModel& model, const LayoutOptions& layout,
-                                                     const ResolvedPlan& plan, const ExecutorExtras& extras);
+// Where `rank` stands under the layout. `groups` may be null with one rank.
+Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& layout, Rank rank,
+                             RankGroups* groups);
+
+struct ExecutorParts {
+  std::shared_ptr<const DecoderWeights> weights;  // of the place's tp shard
+  std::unique_ptr<Stream> stream;
+  RankPlace place;
+  bool poison = false;
+};
+
+Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, const LayoutOptions& layout,
+                                                     const ResolvedPlan& plan, ExecutorParts parts);
+
+// One rank in this process, its own weights loaded: a worker's executor.
+Result<std::unique_ptr<ModelExecutor>> load_rank(const OpenModel& model, const LayoutOptions& layout,
+                                                 const ResolvedPlan& plan, Rank rank,
+                                                 const ExecutorExtras& extras);
 
 }  // namespace lariat

@@ -124,6 +124,8 @@ LayoutOptions read_layout_options(const OptionValues& v, Faults& faults) {
   out.max_batch = static_cast<int32_t>(read_int(v, "max-batch", out.max_batch, {1, 4096}, faults));
   out.chunk_tokens =
       static_cast<int32_t>(read_int(v, "chunk-tokens", out.chunk_tokens, {0, kTokensMax}, faults));
+  out.comm_timeout = std::chrono::milliseconds(
+      static_cast<int64_t>(read_seconds(v, "comm-timeout", 10, 0.1, faults) * 1000));
   return out;
 }
 
@@ -134,7 +136,6 @@ ServeOptions read_serve_options(const OptionValues& v, Faults& faults) {
   out.api_key_file = read_text(v, "api-key-file", "");
   out.stall_timeout_s = read_seconds(v, "stall-timeout", out.stall_timeout_s, 0.1, faults);
   out.heartbeat_timeout_s = read_seconds(v, "heartbeat-timeout", out.heartbeat_timeout_s, 1.5, faults);
-  out.comm_timeout_s = read_seconds(v, "comm-timeout", out.comm_timeout_s, 0.1, faults);
   out.request_timeout_s = read_seconds(v, "request-timeout", out.request_timeout_s, 0, faults);
   out.drain_timeout_s = read_seconds(v, "drain-timeout", out.drain_timeout_s, 0, faults);
   out.max_restarts = static_cast<int32_t>(read_int(v, "max-restarts", out.max_restarts, {0, 1000}, faults));
@@ -160,6 +161,8 @@ std::vector<std::string> layout_flags(const LayoutOptions& layout) {
       "--page-tokens",  std::to_string(layout.page_tokens),
       "--max-batch",    std::to_string(layout.max_batch),
       "--chunk-tokens", std::to_string(layout.chunk_tokens)};
+  flags.insert(flags.end(), {"--comm-timeout",
+                             fmt::format("{}", static_cast<double>(layout.comm_timeout.count()) / 1000)});
   if (layout.context) flags.insert(flags.end(), {"--context", std::to_string(layout.context)});
   if (!layout.rank_shares.empty()) {
     flags.insert(flags.end(), {"--rank-shares", fmt::format("{}", fmt::join(layout.rank_shares, ","))});

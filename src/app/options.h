@@ -1,6 +1,7 @@
 // The options of every command, parsed once, resolved, then const. docs/design.md §7.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -37,6 +38,7 @@ struct LayoutOptions {
   int32_t page_tokens = 64;
   int32_t max_batch = 8;
   int32_t chunk_tokens = 512;  // 0: whole prompt
+  std::chrono::milliseconds comm_timeout{10'000};
 };
 
 struct ServeOptions {
@@ -45,7 +47,6 @@ struct ServeOptions {
   std::filesystem::path api_key_file;
   double stall_timeout_s = 300;
   double heartbeat_timeout_s = 3;
-  double comm_timeout_s = 10;
   double request_timeout_s = 0;  // 0: none
   double drain_timeout_s = 30;
   int32_t max_restarts = 3;

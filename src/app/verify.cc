@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "app/local_ranks.h"
 #include "pages/page_allocator.h"
 #include "weights/safetensors.h"
 
@@ -59,7 +60,7 @@ Result<Golden> read_golden(const std::filesystem::path& path, int64_t vocab) {
 // decoded.
 class Verifier {
  public:
-  Verifier(ModelExecutor& executor, const Golden& golden, const ResolvedPlan& plan, int32_t chunk,
+  Verifier(LocalRanks& executor, const Golden& golden, const ResolvedPlan& plan, int32_t chunk,
            PageAllocator pages)
       : executor_(executor), golden_(golden), plan_(plan), chunk_(chunk), pages_(std::move(pages)) {
     executor_.set_logits_tap(
@@ -158,7 +159,7 @@ class Verifier {
     ++compared_;
   }
 
-  ModelExecutor& executor_;
+  LocalRanks& executor_;
   const Golden& golden_;
   const ResolvedPlan& plan_;
   const int32_t chunk_;
@@ -181,7 +182,7 @@ Result<VerifyReport> verify_model(const OpenModel& model, LayoutOptions layout,
   layout.max_batch = 2;
   LARIAT_ASSIGN(const ResolvedPlan plan, resolve_plan(model, layout));
   LARIAT_ASSIGN(auto pages, PageAllocator::create(plan.pages_total));
-  LARIAT_ASSIGN(const auto executor, load_executor(model, layout, plan, extras));
+  LARIAT_ASSIGN(const auto executor, LocalRanks::load(model, layout, plan, extras));
   Verifier verifier(*executor, golden, plan, layout.chunk_tokens, std::move(pages));
   LARIAT_RETURN_IF_ERROR(verifier.run());
   VerifyReport report;

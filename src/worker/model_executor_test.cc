@@ -38,11 +38,21 @@ const Loaded& needle() {
   return loaded;
 }
 
+RankPlace one_rank() {
+  const auto& c = needle().config;
+  auto placement = Placement::equal(1, 1);
+  EXPECT_TRUE(placement.ok());
+  return {.layout = {.tp = 1, .cp = 1},
+          .rank = Rank(0),
+          .shape = layout_shape({.tp = 1, .cp = 1}, static_cast<int32_t>(c.heads),
+                                static_cast<int32_t>(c.kv_heads)),
+          .placement = *placement};
+}
+
 std::unique_ptr<ModelExecutor> executor(int threads, int32_t pass_tokens, bool poison = true) {
   auto decoder = std::make_shared<const Decoder>(needle().config, needle().weights);
-  auto e = ModelExecutor::create(std::move(decoder), Stream::cpu(threads),
+  auto e = ModelExecutor::create(std::move(decoder), Stream::cpu(threads), one_rank(),
                                  {.kv_type = DType::kF32,
-                                  .interleave = 1,
                                   .page_tokens = kPageTokens,
                                   .pages_total = kPagesTotal,
                                   .pass_tokens = pass_tokens,

@@ -1,0 +1,74 @@
+#include "app/local_ranks.h"
+
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "comm/local/local_groups.h"
+#include "head/outcome_merge.h"
+
+namespace lariat {
+
+Result<std::unique_ptr<LocalRanks>> LocalRanks::load(const OpenModel& model, const LayoutOptions& options,
+                                                     const ResolvedPlan& plan, const ExecutorExtras& extras) {
+  auto self = std::unique_ptr<LocalRanks>(new LocalRanks());
+  const Layout layout{.tp = options.tp, .cp = options.cp};
+  const DecoderConfig& c = model.files.config;
+  const LayoutShape shape =
+      layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
+  if (layout.world() > 1) {
+    self->groups_ = make_local_rank_groups(layout, shape.duplicates);
+  }
+  std::map<int32_t, std::shared_ptr<const DecoderWeights>> shards;
+  for (int32_t r = 0; r < layout.world(); ++r) {
+    auto stream = Stream::cpu(options.threads);
+    RankGroups* groups = self->groups_.empty() ? nullptr : &self->groups_[static_cast<size_t>(r)];
+    LARIAT_ASSIGN(RankPlace place, rank_place(model, options, Rank(r), groups));
+    auto& weights = shards[place.t()];
+    if (!weights) {
+      LARIAT_ASSIGN(weights,
+                    DecoderWeights::load(c, shard_of(c, layout.tp, place.t()), *model.source, options.dtype,
+                                         {.stream = *stream, .progress = extras.progress}));
+    }
+    LARIAT_ASSIGN(auto executor, make_executor(model, options, plan,
+                                               {.weights = weights,
+                                                .stream = std::move(stream),
+                                                .place = std::move(place),
+                                                .poison = extras.poison}));
+    self->ranks_.push_back(std::move(executor));
+  }
+  return self;
+}
+
+void LocalRanks::set_logits_tap(ModelExecutor::LogitsTap tap) {
+  for (const auto& rank : ranks_) {
+    rank->set_logits_tap([this, tap](RowId row, TokenPos pos, std::span<const float> logits) {
+      const std::lock_guard lock(tap_mutex_);
+      tap(row, pos, logits);
+    });
+  }
+}
+
+Result<StepOutcome> LocalRanks::run(const StepPlan& plan, const ProgressFn& progress) {
+  if (ranks_.size() == 1) return ranks_.front()->run(plan, progress);
+  std::vector<std::optional<Result<StepOutcome>>> results(ranks_.size());
+  {
+    std::vector<std::jthread> threads;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      threads.emplace_back([&, r] {
+        results[r] = ranks_[r]->run(plan, progress);
+        // Peers that wait for a rank that gave up must not wait for their deadline.
+        if (!results[r]->ok() && !fails_rows_only(results[r]->error().code))
+          groups_[r].abort(results[r]->error());
+      });
+    }
+  }
+  std::vector<StepOutcome> outcomes;
+  for (auto& result : results) {
+    if (!result->ok()) return std::move(*result).error();
+    outcomes.push_back(std::move(*result).value());
+  }
+  return merge_outcomes(outcomes);
+}
+
+}  // namespace lariat
