@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/model_context.h"
+#include "tokenizer/chat_messages.h"
 
 namespace lariat {
 
@@ -29,19 +30,20 @@ class ByteCodec : public TextCodec {
   // <role:content> of each message, then tools and variables as JSON where given.
   Result<std::vector<int32_t>> encode_chat(const ChatPrompt& prompt) const override {
     if (!template_fault.empty()) return make_error(Errc::kInvalidArgument, template_fault);
-    return encode(rendered(prompt));
+    LARIAT_ASSIGN(const auto messages, normalize_messages(prompt.messages));
+    return encode(rendered(messages, prompt));
   }
-  static std::string rendered(const ChatPrompt& prompt) {
+  static std::string rendered(const nlohmann::ordered_json& messages, const ChatPrompt& prompt) {
     std::string text;
-    for (const auto& m : prompt.messages) {
+    for (const auto& m : messages) {
       text += "<" + m["role"].get<std::string>() + ":" + m["content"].get<std::string>() + ">";
       if (m.contains("tool_calls")) text += m["tool_calls"].dump();
     }
     if (!prompt.tools.is_null()) text += prompt.tools.dump();
-    if (!prompt.variables.empty()) text += prompt.variables.dump();
+    if (!prompt.variables.is_null()) text += prompt.variables.dump();
     return text;
   }
-  bool has_chat_template() const override { return chat; }
+  std::string chat_refusal() const override { return chat ? "" : "no chat template"; }
   std::string token_bytes(int32_t id) const override {
     if (id >= 0 && id < 256) return std::string(1, static_cast<char>(id));
     if (id == kBos) return "<bos>";
@@ -58,7 +60,7 @@ inline ModelContext byte_model(const TextCodec& codec, int64_t context = 4096) {
   m.codec = &codec;
   m.context_tokens = context;
   m.vocab = ByteCodec::kVocab;
-  m.defaults.end_ids = {ByteCodec::kEnd};
+  m.end_ids = {ByteCodec::kEnd};
   return m;
 }
 

@@ -1,7 +1,7 @@
 // The body of /v1/chat/completions.
 #include <fmt/core.h>
 
-#include <array>
+#include <algorithm>
 
 #include "api/request_fields.h"
 
@@ -9,107 +9,13 @@ namespace lariat {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
-Error message_error(size_t i, std::string_view where, std::string_view what) {
-  return field_error(fmt::format("messages[{}]{}", i, where), what);
-}
-
-// Text parts are joined with nothing between them, as their authors wrote them.
-Result<std::string> join_parts(size_t i, const json& parts) {
-  std::string text;
-  for (size_t p = 0; p < parts.size(); ++p) {
-    const std::string where = fmt::format(".content[{}]", p);
-    const json& part = parts[p];
-    if (!part.is_object()) return message_error(i, where, "must be an object, got " + describe(part));
-    const auto type = part.find("type");
-    if (type == part.end() || !type->is_string())
-      return message_error(i, where + ".type", "must be a string");
-    if (*type != "text") {
-      return message_error(
-          i, where,
-          fmt::format("parts of type \"{}\" are not supported by this model", type->get<std::string>()));
-    }
-    const auto piece = part.find("text");
-    if (piece == part.end() || !piece->is_string())
-      return message_error(i, where + ".text", "must be a string");
-    text += piece->get<std::string>();
-  }
-  return text;
-}
-
-Status check_tool_calls(size_t i, const json& calls) {
-  if (!calls.is_array()) return message_error(i, ".tool_calls", "must be an array, got " + describe(calls));
-  for (size_t c = 0; c < calls.size(); ++c) {
-    const std::string where = fmt::format(".tool_calls[{}]", c);
-    if (!calls[c].is_object()) return message_error(i, where, "must be an object");
-    const auto function = calls[c].find("function");
-    if (function == calls[c].end() || !function->is_object()) {
-      return message_error(i, where + ".function", "must be an object");
-    }
-    const auto name = function->find("name");
-    if (name == function->end() || !name->is_string()) {
-      return message_error(i, where + ".function.name", "must be a string");
-    }
-    const auto arguments = function->find("arguments");
-    if (arguments != function->end() && !arguments->is_string()) {
-      return message_error(i, where + ".function.arguments", "must be a string of JSON");
-    }
-  }
-  return Ok{};
-}
-
-bool known_role(const std::string& role) {
-  constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
-  return std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end();
-}
-
-// The message as templates expect it: content one string (or null beside tool calls), null fields dropped.
-Result<json> read_message(size_t i, const json& message) {
-  if (!message.is_object()) return message_error(i, "", "must be an object, got " + describe(message));
-  const auto role = message.find("role");
-  if (role == message.end() || !role->is_string()) return message_error(i, ".role", "must be a string");
-  std::string name = role->get<std::string>();
-  if (!known_role(name)) {
-    return message_error(i, ".role", "must be system, developer, user, assistant, tool or function");
-  }
-  json out = json::object();
-  for (const auto& [key, value] : message.items()) {
-    if (!value.is_null()) out[key] = value;
-  }
-  // Templates know the older name of the same role.
-  if (name == "developer") out["role"] = "system";
-  if (const auto calls = out.find("tool_calls"); calls != out.end()) {
-    LARIAT_RETURN_IF_ERROR(check_tool_calls(i, *calls));
-  }
-  const auto content = out.find("content");
-  if (content == out.end()) {
-    if (name != "assistant") return message_error(i, ".content", "must be a string or an array of parts");
-    out["content"] = "";
-  } else if (content->is_array()) {
-    LARIAT_ASSIGN(*content, join_parts(i, *content));
-  } else if (!content->is_string()) {
-    return message_error(i, ".content", "must be a string or an array of parts, got " + describe(*content));
-  }
-  return out;
-}
-
-Result<json> read_messages(FieldReader& fields) {
-  const json* messages = fields.array("messages");
-  LARIAT_RETURN_IF_ERROR(fields.status());
-  if (messages == nullptr) return field_error("messages", "is required");
-  if (messages->empty()) return field_error("messages", "must not be empty");
-  json out = json::array();
-  for (size_t i = 0; i < messages->size(); ++i) {
-    LARIAT_ASSIGN(json message, read_message(i, (*messages)[i]));
-    out.push_back(std::move(message));
-  }
-  return out;
-}
-
-Result<json> read_tools(FieldReader& fields) {
+// Whether there are tools for the template to show.
+Result<bool> read_tools(FieldReader& fields) {
   const json* tools = fields.array("tools");
   LARIAT_RETURN_IF_ERROR(fields.status());
-  if (tools == nullptr || tools->empty()) return json(nullptr);
+  if (tools == nullptr || tools->empty()) return false;
   for (size_t i = 0; i < tools->size(); ++i) {
     const json& tool = (*tools)[i];
     const std::string path = fmt::format("tools[{}]", i);
@@ -126,7 +32,7 @@ Result<json> read_tools(FieldReader& fields) {
     }
   }
   const json* choice = fields.get("tool_choice");
-  return choice != nullptr && *choice == "none" ? json(nullptr) : *tools;
+  return choice == nullptr || *choice != "none";
 }
 
 // Fields of OpenAI's that we know and do not implement pass only with the value that asks for nothing.
@@ -164,8 +70,8 @@ void read_logprobs(FieldReader& fields, ParsedRequest& out, GenerateRequest& req
   if (out.logprobs) request.top_logprobs = top;
 }
 
-void read_variables(FieldReader& fields, json& out) {
-  if (const json* kwargs = fields.object("chat_template_kwargs")) out = *kwargs;
+void read_variables(FieldReader& fields, const ordered_json& root, ordered_json& out) {
+  if (fields.object("chat_template_kwargs") != nullptr) out = root["chat_template_kwargs"];
   bool thinking = false;
   fields.boolean("enable_thinking", thinking);
   if (fields.get("enable_thinking") != nullptr) out["enable_thinking"] = thinking;
@@ -176,6 +82,37 @@ void read_bystanders(FieldReader& fields) {
   std::string ignored;
   fields.string("safety_identifier", ignored);
   fields.string("prompt_cache_key", ignored);
+}
+
+Result<ChatPrompt> read_prompt(FieldReader& fields, std::string_view body) {
+  const json* messages = fields.array("messages");
+  LARIAT_RETURN_IF_ERROR(fields.status());
+  if (messages == nullptr) return field_error("messages", "is required");
+  LARIAT_ASSIGN(const bool tools, read_tools(fields));
+  // The body is known to be valid by now; this reading keeps the order of its keys.
+  ordered_json root = ordered_json::parse(body, nullptr, /*allow_exceptions=*/false);
+  ChatPrompt prompt;
+  read_variables(fields, root, prompt.variables);
+  LARIAT_RETURN_IF_ERROR(fields.status());
+  prompt.messages = std::move(root["messages"]);
+  if (tools) prompt.tools = std::move(root["tools"]);
+  return prompt;
+}
+
+Result<std::vector<int32_t>> encode(const ChatPrompt& prompt, const TextCodec* codec) {
+  if (codec == nullptr) {
+    return field_error("messages", "this model has no tokenizer: give token ids to /v1/completions");
+  }
+  if (const std::string refusal = codec->chat_refusal(); !refusal.empty()) {
+    return field_error("messages", refusal);
+  }
+  Result<std::vector<int32_t>> ids = codec->encode_chat(prompt);
+  if (ids.ok()) return ids;
+  Error e = std::move(ids).error();
+  // A prompt that is too much for the template's limits is the client's to mend, not a full queue.
+  if (e.code == Errc::kResourceExhausted) e.code = Errc::kInvalidArgument;
+  e.param = e.param.empty() ? "messages" : e.param.substr(0, e.param.find_first_of(".["));
+  return e;
 }
 
 }  // namespace
@@ -193,23 +130,10 @@ ApiResult<ParsedRequest> parse_chat(std::string_view body, const ModelContext& m
   read_bystanders(fields);
   std::optional<int64_t> wanted;
   read_max_tokens(fields, wanted);
-  ChatPrompt prompt;
-  read_variables(fields, prompt.variables);
   LARIAT_RETURN_IF_ERROR(fields.status());
-  LARIAT_ASSIGN(prompt.messages, read_messages(fields));
-  LARIAT_ASSIGN(prompt.tools, read_tools(fields));
-  if (model.codec == nullptr || !model.codec->has_chat_template()) {
-    return field_error("messages", model.codec == nullptr
-                                       ? "this model has no tokenizer: give token ids to /v1/completions"
-                                       : "this model has no chat template: give a prompt to /v1/completions");
-  }
-  Result<std::vector<int32_t>> ids = model.codec->encode_chat(prompt);
-  if (!ids.ok()) {
-    Error e = std::move(ids).error();
-    if (e.param.empty()) e.param = "messages";
-    return e;
-  }
-  LARIAT_RETURN_IF_ERROR(place_prompt(std::move(*ids), wanted, "messages", model, request));
+  LARIAT_ASSIGN(const ChatPrompt prompt, read_prompt(fields, body));
+  LARIAT_ASSIGN(std::vector<int32_t> ids, encode(prompt, model.codec));
+  LARIAT_RETURN_IF_ERROR(place_prompt(std::move(ids), wanted, "messages", model, request));
   out.generations.push_back(std::move(request));
   finish_request(model, out);
   return out;

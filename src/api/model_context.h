@@ -13,12 +13,11 @@
 
 namespace lariat {
 
-// One chat prompt, messages already checked and in the template's form: `content` is a string, tool calls are
-// there where the client had them.
+// One chat as the request has it; keys keep their order, since templates print them.
 struct ChatPrompt {
-  nlohmann::json messages;                              // array of objects
-  nlohmann::json tools;                                 // array, or null
-  nlohmann::json variables = nlohmann::json::object();  // chat_template_kwargs
+  nlohmann::ordered_json messages;   // whatever stood under "messages"
+  nlohmann::ordered_json tools;      // a list of OpenAI tools, or null
+  nlohmann::ordered_json variables;  // chat_template_kwargs: an object, or null
 };
 
 // Text to ids and back. Calls are const and may come from several threads at once.
@@ -28,32 +27,30 @@ class TextCodec {
 
   // A raw prompt: special tokens written in it are parsed, BOS is added if the tokenizer adds one.
   virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
-  // Rendered with the generation prompt; text of messages never becomes a special token. kInvalidArgument
-  // carries the template's own message where it raises one.
+  // Checked, rendered with the generation prompt, encoded; text of messages never becomes a special token.
+  // kInvalidArgument with param "messages..." or "tools...", and the template's own text where it raises one.
   virtual Result<std::vector<int32_t>> encode_chat(const ChatPrompt& prompt) const = 0;
-  virtual bool has_chat_template() const = 0;
+  // Why this model takes no chats, empty if it does.
+  virtual std::string chat_refusal() const = 0;
   // The bytes the token stands for, a special token's written form included; empty for an id without a token.
   virtual std::string token_bytes(int32_t id) const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;
 };
 
-// generation_config.json, where it says something.
+// The model's own sampling settings (generation_config.json), where it has any.
 struct SamplingDefaults {
   std::optional<float> temperature;  // 0 with "do_sample": false
   std::optional<float> top_p;
   std::optional<int32_t> top_k;
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
-  std::vector<int32_t> end_ids;  // eos_token_id, one or several
 };
-
-// From the text of generation_config.json; unknown keys are ignored. kCorruptData with the key that is wrong.
-Result<SamplingDefaults> parse_sampling_defaults(std::string_view text);
 
 struct ModelContext {
   std::string id;
   const TextCodec* codec = nullptr;  // without one, completions take token ids and chat is refused
   SamplingDefaults defaults;
+  std::vector<int32_t> end_ids;  // all that end a generation
   int64_t context_tokens = 0;
   int64_t kv_tokens_max = 0;  // tokens the KV memory holds for one request; 0: no bound of its own
   int64_t vocab = 0;

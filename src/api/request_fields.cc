@@ -176,7 +176,7 @@ void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& 
   // Accepted without effect: they name the asker, and nothing here is kept by asker.
   std::string ignored;
   fields.string("user", ignored);
-  request.end_ids = model.defaults.end_ids;
+  request.end_ids = model.end_ids;
   out.n = request.n;
 }
 
