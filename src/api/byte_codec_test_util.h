@@ -43,7 +43,7 @@ class ByteCodec : public TextCodec {
     if (!prompt.variables.is_null()) text += prompt.variables.dump();
     return text;
   }
-  std::string chat_refusal() const override { return chat ? "" : "no chat template"; }
+  bool has_chat_template() const override { return chat; }
   std::string token_bytes(int32_t id) const override {
     if (id >= 0 && id < 256) return std::string(1, static_cast<char>(id));
     if (id == kBos) return "<bos>";
@@ -60,7 +60,7 @@ inline ModelContext byte_model(const TextCodec& codec, int64_t context = 4096) {
   m.codec = &codec;
   m.context_tokens = context;
   m.vocab = ByteCodec::kVocab;
-  m.end_ids = {ByteCodec::kEnd};
+  m.defaults.end_ids = {ByteCodec::kEnd};
   return m;
 }
 

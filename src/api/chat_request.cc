@@ -103,8 +103,8 @@ Result<std::vector<int32_t>> encode(const ChatPrompt& prompt, const TextCodec* c
   if (codec == nullptr) {
     return field_error("messages", "this model has no tokenizer: give token ids to /v1/completions");
   }
-  if (const std::string refusal = codec->chat_refusal(); !refusal.empty()) {
-    return field_error("messages", refusal);
+  if (!codec->has_chat_template()) {
+    return field_error("messages", "this model has no chat template: give a prompt to /v1/completions");
   }
   Result<std::vector<int32_t>> ids = codec->encode_chat(prompt);
   if (ids.ok()) return ids;

@@ -30,8 +30,7 @@ class TextCodec {
   // Checked, rendered with the generation prompt, encoded; text of messages never becomes a special token.
   // kInvalidArgument with param "messages..." or "tools...", and the template's own text where it raises one.
   virtual Result<std::vector<int32_t>> encode_chat(const ChatPrompt& prompt) const = 0;
-  // Why this model takes no chats, empty if it does.
-  virtual std::string chat_refusal() const = 0;
+  virtual bool has_chat_template() const = 0;
   // The bytes the token stands for, a special token's written form included; empty for an id without a token.
   virtual std::string token_bytes(int32_t id) const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;
@@ -44,13 +43,13 @@ struct SamplingDefaults {
   std::optional<int32_t> top_k;
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
+  std::vector<int32_t> end_ids;  // all that end a generation
 };
 
 struct ModelContext {
   std::string id;
   const TextCodec* codec = nullptr;  // without one, completions take token ids and chat is refused
   SamplingDefaults defaults;
-  std::vector<int32_t> end_ids;  // all that end a generation
   int64_t context_tokens = 0;
   int64_t kv_tokens_max = 0;  // tokens the KV memory holds for one request; 0: no bound of its own
   int64_t vocab = 0;

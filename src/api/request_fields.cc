@@ -148,9 +148,9 @@ Status check_model(const json& body, const ModelContext& model) {
 
 void read_max_tokens(FieldReader& fields, std::optional<int64_t>& out) {
   constexpr int64_t kMost = INT32_MAX;
-  fields.integer("max_tokens", 1, kMost, out);
+  fields.integer("max_tokens", 0, kMost, out);
   std::optional<int64_t> newer;
-  fields.integer("max_completion_tokens", 1, kMost, newer);
+  fields.integer("max_completion_tokens", 0, kMost, newer);
   if (newer && out && *newer != *out) {
     return fields.fail("max_completion_tokens",
                        fmt::format("is {} and max_tokens is {}: give one of them", *newer, *out));
@@ -176,7 +176,7 @@ void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& 
   // Accepted without effect: they name the asker, and nothing here is kept by asker.
   std::string ignored;
   fields.string("user", ignored);
-  request.end_ids = model.end_ids;
+  request.end_ids = model.defaults.end_ids;
   out.n = request.n;
 }
 
@@ -185,15 +185,16 @@ ApiResult<Ok> place_prompt(std::vector<int32_t> prompt, std::optional<int64_t> w
   const bool memory_binds = model.kv_tokens_max > 0 && model.kv_tokens_max < model.context_tokens;
   const int64_t limit = memory_binds ? model.kv_tokens_max : model.context_tokens;
   const auto tokens = static_cast<int64_t>(prompt.size());
-  if (tokens >= limit) {
+  if (tokens > limit) {
     ApiError e = to_api_error(make_error(Errc::kInvalidArgument, "", std::string(param)));
     e.code = "context_length_exceeded";
     e.message = fmt::format(
-        "the prompt has {} tokens and must leave room for one more; {} {} tokens", tokens,
+        "the prompt has {} tokens; {} {} tokens", tokens,
         memory_binds ? "this server's KV memory holds" : "this model's maximum context length is", limit);
     return e;
   }
-  const int64_t room = limit - tokens;
+  // The last token is never read again and needs no place.
+  const int64_t room = limit - tokens + 1;
   request.max_tokens = static_cast<int32_t>(std::min({wanted.value_or(room), room, int64_t{INT32_MAX}}));
   if (request.min_tokens > request.max_tokens) {
     return field_error("min_tokens", fmt::format("is {}, and at most {} tokens can be generated",

@@ -17,8 +17,8 @@ void judge(lariat::ApiResult<lariat::ParsedRequest> parsed, const lariat::ModelC
   const lariat::ParsedRequest& r = parsed.value();
   LARIAT_CHECK(!r.generations.empty());
   for (const lariat::GenerateRequest& g : r.generations) {
-    LARIAT_CHECK(!g.prompt.empty() && g.max_tokens >= 1 && g.n >= 1);
-    LARIAT_CHECK(static_cast<int64_t>(g.prompt.size()) + g.max_tokens <= model.context_tokens);
+    LARIAT_CHECK(!g.prompt.empty() && g.max_tokens >= 0 && g.n >= 1);
+    LARIAT_CHECK(static_cast<int64_t>(g.prompt.size()) + g.max_tokens <= model.context_tokens + 1);
     for (const int32_t id : g.prompt) LARIAT_CHECK(id >= 0 && id < model.vocab);
     for (const auto& stop : g.stop) LARIAT_CHECK(!stop.empty());
     LARIAT_CHECK(g.sampling.temperature >= 0 && g.sampling.temperature <= 2);

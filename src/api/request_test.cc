@@ -75,7 +75,7 @@ TEST_F(RequestTest, Defaults) {
   EXPECT_FLOAT_EQ(g.sampling.temperature, 1);
   EXPECT_FLOAT_EQ(g.sampling.top_p, 1);
   EXPECT_EQ(g.sampling.top_k, 0);
-  EXPECT_EQ(g.max_tokens, 4096 - 10);  // to the context: BOS and nine characters stand before it
+  EXPECT_EQ(g.max_tokens, 4096 - 10 + 1);  // to the context: BOS and nine characters stand before it
   EXPECT_EQ(g.n, 1);
   EXPECT_EQ(g.top_logprobs, -1);
   EXPECT_FALSE(g.seed.has_value());
@@ -93,7 +93,7 @@ TEST_F(RequestTest, TheModelsDefaultsFillWhatIsAbsent) {
   model_.defaults.top_k = 20;
   model_.defaults.min_p = 0.05f;
   model_.defaults.repetition_penalty = 1.1f;
-  model_.end_ids = {128001, 128008, 128009};
+  model_.defaults.end_ids = {128001, 128008, 128009};
   const SamplingSettings s = chat("").generations[0].sampling;
   EXPECT_FLOAT_EQ(s.temperature, 0.6f);
   EXPECT_FLOAT_EQ(s.top_p, 0.95f);
@@ -245,7 +245,8 @@ TEST_F(RequestTest, PromptAgainstContext) {
     const std::string one = std::string(R"("max_tokens":1,"stream":)") + stream;
     EXPECT_EQ(good(with(62, one), "62").generations[0].max_tokens, 1);
     EXPECT_EQ(good(with(63, one), "63").generations[0].max_tokens, 1);
-    for (const int tokens : {64, 65, 200}) {
+    EXPECT_EQ(good(with(64, one), "64").generations[0].max_tokens, 1);
+    for (const int tokens : {65, 200}) {
       const ApiError e = bad(with(tokens, one), "over");
       EXPECT_EQ(e.status, 400);
       EXPECT_EQ(e.code, "context_length_exceeded");
@@ -253,12 +254,13 @@ TEST_F(RequestTest, PromptAgainstContext) {
       EXPECT_THAT(e.message, AllOf(HasSubstr(std::to_string(tokens)), HasSubstr("64")));
     }
     const std::string hundred = std::string(R"("max_tokens":100,"stream":)") + stream;
-    EXPECT_EQ(good(with(60, hundred), "60").generations[0].max_tokens, 4);
+    EXPECT_EQ(good(with(60, hundred), "60").generations[0].max_tokens, 5);
   }
-  expect_completion_refused(R"("max_tokens":0)", "max_tokens");
-  expect_completion_refused(R"("max_tokens":0,"echo":true,"logprobs":1)", "max_tokens");
+  EXPECT_EQ(completion(R"("max_tokens":0)").generations[0].max_tokens, 0);
+  EXPECT_EQ(completion(R"("max_tokens":0,"echo":true,"logprobs":1)").generations[0].prompt_logprobs, 1);
+  EXPECT_EQ(chat(R"("max_completion_tokens":0)").generations[0].max_tokens, 0);
   expect_completion_refused(R"("max_tokens":-1)", "max_tokens");
-  expect_chat_refused(R"("max_completion_tokens":0)", "max_completion_tokens");
+  expect_chat_refused(R"("max_completion_tokens":-1)", "max_completion_tokens");
   const ApiError e = bad(
       parse_chat(R"({"messages":[{"role":"user","content":")" + std::string(80, 'x') + "\"}]}", model_), "");
   EXPECT_EQ(e.code, "context_length_exceeded");
@@ -268,7 +270,7 @@ TEST_F(RequestTest, PromptAgainstContext) {
 // C28: the memory may hold less than the context.
 TEST_F(RequestTest, PromptAgainstMemory) {
   model_.kv_tokens_max = 20;
-  EXPECT_EQ(chat("").generations[0].max_tokens, 10);
+  EXPECT_EQ(chat("").generations[0].max_tokens, 11);
   const ApiError e = bad(parse_completion(R"({"prompt":")" + std::string(29, 'x') + "\"}", model_), "");
   EXPECT_EQ(e.status, 400);
   EXPECT_THAT(e.message, AllOf(HasSubstr("30"), HasSubstr("20"), HasSubstr("memory")));

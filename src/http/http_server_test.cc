@@ -108,6 +108,20 @@ TEST_F(HttpServerTest, CompletionsWithSeveralPromptsEchoAndLogprobs) {
             nlohmann::json::parse("[97,98]"));
 }
 
+// C36: nothing is generated, and the prompt's logprobs come all the same.
+TEST_F(HttpServerTest, MaxTokensZero) {
+  start();
+  const std::string fields = R"({"prompt":"xy","max_tokens":0,"echo":true,"logprobs":1)";
+  const nlohmann::json body = json(post("/v1/completions", fields + "}").body);
+  EXPECT_EQ(body["choices"][0]["text"], "xy");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"].size(), 3u);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 0);
+  const auto list = events(post("/v1/completions", fields + R"(,"stream":true})").body);
+  EXPECT_EQ(list.front()["choices"][0]["text"], "xy");
+  EXPECT_EQ(json(ask(chat(R"("max_tokens":0)")).body)["choices"][0]["message"]["content"], "");
+}
+
 TEST_F(HttpServerTest, RefusalsKeepTheirStatusWithStream) {
   start({.refuse = make_error(Errc::kResourceExhausted, "the queue is full")});
   for (const char* stream : {"true", "false"}) {

@@ -141,6 +141,7 @@ class ToyEngine : public Engine {
       }
     }
     const bool fail = row.produced == script_.fail_after, stop = row.produced == script_.stop_after;
+    const bool nothing = r.max_tokens == 0;
     const bool last = row.produced + 1 == r.max_tokens;
     for (int32_t c = 0; c < r.n; ++c) {
       ChoiceEvent& e = events.choices.emplace_back();
@@ -148,6 +149,8 @@ class ToyEngine : public Engine {
       if (fail) {
         e.finish = FinishReason::kError;
         e.error = make_error(Errc::kInternal, "rank 0 was lost");
+      } else if (nothing) {
+        e.finish = FinishReason::kLength;
       } else if (stop) {
         e.finish = FinishReason::kStop;
       } else {
@@ -158,8 +161,8 @@ class ToyEngine : public Engine {
         if (last) e.finish = FinishReason::kLength;
       }
     }
-    ++row.produced;
-    events.done = fail || stop || last;
+    if (!nothing) ++row.produced;
+    events.done = fail || stop || last || nothing;
     events.usage.prompt_tokens = static_cast<int64_t>(r.prompt.size());
     events.usage.completion_tokens = static_cast<int64_t>(row.produced) * r.n;
     const bool done = events.done;
