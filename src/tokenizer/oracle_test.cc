@@ -2,8 +2,11 @@
 // scripts/oracle-tokenizer makes the files (build/oracle) and runs this.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 
+#include "tokenizer/chat_encode.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/test_support.h"
 #include "tokenizer/tokenizer.h"
@@ -78,15 +81,34 @@ TEST(Oracle, Tokenizers) {
   EXPECT_GT(compared, 10'000u);
 }
 
+// The tokenizers of these names.
+std::map<std::string, std::unique_ptr<const Tokenizer>> load_named(const std::vector<std::string>& names) {
+  std::map<std::string, std::unique_ptr<const Tokenizer>> out;
+  for (const auto& recorded : test::read_json(oracle("tokenizers.json"))) {
+    const auto name = recorded["name"].get<std::string>();
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      out[name] = load_file(recorded["path"].get<std::string>());
+  }
+  return out;
+}
+
+TemplateInputs inputs_of(const ordered_json& entry) {
+  TemplateInputs inputs;
+  inputs.tools = entry["tools"];
+  inputs.kwargs = entry["kwargs"];
+  inputs.add_generation_prompt = entry["add_generation_prompt"].get<bool>();
+  inputs.bos_token = entry["bos"].get<std::string>();
+  inputs.eos_token = entry["eos"].get<std::string>();
+  inputs.now.tm_year = 124;
+  inputs.now.tm_mon = 6;
+  inputs.now.tm_mday = 26;
+  return inputs;
+}
+
 // C01: the ids that the models' own tokenizers give (recorded in public reports, not by the library above).
 TEST(Oracle, KnownIds) {
   SKIP_WITHOUT_ORACLE(oracle("tokenizers.json"));
-  std::map<std::string, std::unique_ptr<const Tokenizer>> tokenizers;
-  for (const auto& recorded : test::read_json(oracle("tokenizers.json"))) {
-    const auto name = recorded["name"].get<std::string>();
-    if (name == "llama3" || name == "qwen3")
-      tokenizers[name] = load_file(recorded["path"].get<std::string>());
-  }
+  const auto tokenizers = load_named({"llama3", "qwen3"});
   struct Known {
     const char* text;
     Ids llama3, qwen3;  // empty: not recorded
@@ -125,13 +147,13 @@ TEST(Oracle, KnownIds) {
   };
   for (const Known& k : known) {
     if (!k.llama3.empty()) {
-      EXPECT_EQ(*tokenizers["llama3"]->encode(k.text, {.add_bos = false}), k.llama3) << k.text;
+      EXPECT_EQ(*tokenizers.at("llama3")->encode(k.text, {.add_bos = false}), k.llama3) << k.text;
     }
     if (!k.qwen3.empty()) {
-      EXPECT_EQ(*tokenizers["qwen3"]->encode(k.text), k.qwen3) << k.text;
+      EXPECT_EQ(*tokenizers.at("qwen3")->encode(k.text), k.qwen3) << k.text;
     }
   }
-  EXPECT_EQ(*tokenizers["qwen3"]->encode(""), Ids{});
+  EXPECT_EQ(*tokenizers.at("qwen3")->encode(""), Ids{});
 }
 
 // Where Jinja2's answer is an error ours must be one too; its words may differ, but for raise_exception's.
@@ -140,18 +162,9 @@ TEST(Oracle, Templates) {
   SKIP_WITHOUT_ORACLE(path);
   size_t wrong = 0, with_python = 0, same_in_node = 0;
   for (const auto& entry : test::read_json(path)) {
-    TemplateInputs inputs;
-    inputs.tools = entry["tools"];
-    inputs.kwargs = entry["kwargs"];
-    inputs.add_generation_prompt = entry["add_generation_prompt"].get<bool>();
-    inputs.bos_token = entry["bos"].get<std::string>();
-    inputs.eos_token = entry["eos"].get<std::string>();
-    inputs.now.tm_year = 124;
-    inputs.now.tm_mon = 6;
-    inputs.now.tm_mday = 26;
     const auto parsed = ChatTemplate::parse(entry["source"].get<std::string>());
     ASSERT_TRUE(parsed.ok()) << parsed.error().message << "\n" << entry["source"];
-    const auto got = parsed->render(entry["messages"], inputs);
+    const auto got = parsed->render(entry["messages"], inputs_of(entry));
     const std::string shown = entry["name"].get<std::string>() + " " +
                               entry["source"].get<std::string>().substr(0, 300) + "\n" +
                               entry["messages"].dump().substr(0, 200);
@@ -179,6 +192,41 @@ TEST(Oracle, Templates) {
   EXPECT_EQ(wrong, 0u) << "renderings that differ";
   EXPECT_GT(same_in_node, 400u);
   RecordProperty("with_python", static_cast<int>(with_python));
+}
+
+// Prompts through whole templates: where no content spells a control token, the ids are those of the plain
+// text; where it does, the template's own are all there are (C04 b).
+TEST(Oracle, ChatIds) {
+  const auto path = oracle("templates.json");
+  SKIP_WITHOUT_ORACLE(path);
+  const auto tokenizers = load_named({"llama3", "qwen3", "deepseek"});
+  const std::map<std::string, std::string> families = {{"llama32", "llama3"},
+                                                       {"llama31", "llama3"},
+                                                       {"qwen3", "qwen3"},
+                                                       {"chatml", "qwen3"},
+                                                       {"deepseek", "deepseek"}};
+  size_t plain = 0, control = 0;
+  for (const auto& entry : test::read_json(path)) {
+    const auto name = entry["name"].get<std::string>();
+    const auto family = families.find(name.substr(0, name.find('/')));
+    if (family == families.end()) continue;
+    const Tokenizer& tokenizer = *tokenizers.at(family->second);
+    const auto chat =
+        ChatTemplate::parse(entry["source"].get<std::string>())->render(entry["messages"], inputs_of(entry));
+    if (!chat.ok()) continue;
+    const Ids ids = *encode_chat(tokenizer, *chat);
+    if (!name.ends_with("/control")) {
+      ++plain;
+      EXPECT_EQ(ids, *tokenizer.encode(chat->text, {.add_bos = false})) << name;
+    } else if (family->second == "qwen3") {
+      ++control;
+      const auto turns = entry["messages"].size() + (entry["add_generation_prompt"].get<bool>() ? 1 : 0) +
+                         (chat->text.starts_with("<|im_start|>system") ? 1 : 0);
+      EXPECT_EQ(static_cast<size_t>(std::count(ids.begin(), ids.end(), 151644)), turns) << chat->text;
+    }
+  }
+  EXPECT_GT(plain, 300u);
+  EXPECT_GT(control, 10u);
 }
 
 }  // namespace
