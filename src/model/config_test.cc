@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -143,6 +144,7 @@ TEST(Config, Windows) {
   c["model_type"] = "mistral";
   const auto windows = [](const DecoderConfig& d) {
     std::vector<int64_t> w;
+    w.reserve(d.masks.size());
     for (const LayerMask& m : d.masks) w.push_back(m.window);
     return w;
   };
