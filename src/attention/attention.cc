@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "attention/distributed_attention.h"
 #include "attention/local_attention.h"
 
 namespace lariat {
@@ -16,7 +17,7 @@ Status check_config(const AttentionConfig& config) {
     if (config.heads % layout.kv_heads != 0)
       return make_error(Errc::kInvalidArgument, fmt::format("{} query heads do not divide over {} KV heads",
                                                             config.heads, layout.kv_heads));
-    const int32_t turn = config.placement.slots_per_period(config.stripe);
+    const int32_t turn = config.comm.replicated ? 1 : config.placement.slots_per_period(config.stripe);
     if (layout.slots % turn != 0)
       return make_error(
           Errc::kInvalidArgument,
@@ -37,14 +38,14 @@ Status check_config(const AttentionConfig& config) {
 }  // namespace
 
 Result<std::unique_ptr<AttentionBackend>> create_attention(const AttentionConfig& config) {
-  if (config.placement.stripes() != 1)
-    return make_error(
-        Errc::kUnsupported,
-        fmt::format("a context striped over {} ranks needs ring or gather attention, which is not "
-                    "built yet; one rank works",
-                    config.placement.stripes()));
+  if (config.stripe.get() < 0 || config.stripe.get() >= config.placement.stripes())
+    return make_error(Errc::kInvalidArgument,
+                      fmt::format("stripe {} of {}", config.stripe.get(), config.placement.stripes()));
   LARIAT_RETURN_IF_ERROR(check_config(config));
-  return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(config));
+  LARIAT_ASSIGN(StripeShape shape, StripeShape::create(config));
+  if (config.placement.stripes() == 1)
+    return std::unique_ptr<AttentionBackend>(std::make_unique<LocalAttention>(config));
+  return std::unique_ptr<AttentionBackend>(std::make_unique<DistributedAttention>(config, std::move(shape)));
 }
 
 }  // namespace lariat

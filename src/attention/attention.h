@@ -2,6 +2,7 @@
 // ranks hold the keys, and what moves between them, is behind this interface (docs/design.md §4).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,9 +10,11 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "comm/group.h"
 #include "kv/kv_store.h"
 #include "ops/attention.h"
 #include "placement/placement.h"
+#include "ring/strategy.h"
 
 namespace lariat {
 
@@ -23,6 +26,13 @@ struct StepRow {
   const int32_t* positions = nullptr;          // [n], rising
   int64_t length = 0;                          // positions the sequence has after this step, on all ranks
   std::span<const std::vector<PageId>> pages;  // a table for each cache group
+
+  // Of several ranks only. Every rank names the row, also one that computes none of it, with the same
+  // `strategy`, `resident` and `length`; its new tokens are [resident, length). pass_kv, pass_q: `positions`
+  // are those of the new tokens that placement gives to this rank's ring member. gather: all new tokens, on
+  // every member. local (replicated K/V only): all of them, on one rank; others leave the row out.
+  RowStrategy strategy = RowStrategy::kLocal;
+  int64_t resident = 0;
 };
 
 // Query, key and value of all T tokens of a step, rope applied: q [T, heads, k_dim], k [T, kv_heads, k_dim],
@@ -46,8 +56,11 @@ class AttentionBackend {
 
   // Stores the layer's new K/V rounded to the KV type, then attends all rows: out [T, heads, v_dim], only the
   // rows' tokens are written. Every new token sees itself and its row's other new tokens as the mask says.
-  // One rank: cannot fail. Many: comm's errors.
+  // One rank: cannot fail. Many: comm's errors; the groups are dead then.
   virtual Status layer(LayerId layer, const LayerInputs& inputs, float* out) = 0;
+
+  // What the backend's groups have moved and waited since they were made.
+  virtual CommCounters comm() const { return {}; }
 };
 
 // Where a layer keeps its K/V, and what it sees.
@@ -57,6 +70,15 @@ struct LayerCache {
   Mask mask;
 };
 
+// The ranks that hold the keys this rank does not. docs/design.md §1: P = ring size * duplicates.
+struct StripeComm {
+  Group* ring = nullptr;        // the cp ranks at this rank's t, by c; null: one
+  Group* duplicates = nullptr;  // the R ranks of this c that hold the same KV heads, by t % R; null: one
+  bool replicated = false;      // every rank keeps all K/V; the placement says who computes
+  int64_t ring_block = 4096;    // slots of a sub-block that rotates; rounded up to a multiple of kKvBlock
+  std::chrono::milliseconds timeout{10'000};  // of every wait
+};
+
 struct AttentionConfig {
   Stream* stream = nullptr;
   int heads = 0;  // on this rank
@@ -64,11 +86,12 @@ struct AttentionConfig {
   std::vector<KvStore*> groups;    // cache groups; they outlive the backend
   std::vector<LayerCache> layers;  // by model layer
   Placement placement;             // of the stripe group
-  StripeIndex stripe;              // this rank's
+  StripeIndex stripe;              // this rank's: c * R + t % R
+  StripeComm comm = {};
 };
 
-// The backend for a layout. kUnsupported, with the reason, for a stripe group of more than one rank;
-// kInvalidArgument for stores that do not fit the layers or the placement.
+// The backend for a layout. kInvalidArgument for stores that do not fit the layers or the placement, and for
+// groups that do not fit it.
 Result<std::unique_ptr<AttentionBackend>> create_attention(const AttentionConfig& config);
 
 }  // namespace lariat

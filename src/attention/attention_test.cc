@@ -42,8 +42,8 @@ class LocalAttentionTest : public ::testing::Test {
       stores_.push_back(std::make_unique<KvStore>(std::move(store).value()));
       stores_.back()->poison();
     }
-    AttentionConfig config{stream_.get(), kHeads,        0.25f, {stores_[0].get(), stores_[1].get()}, {},
-                           one_stripe(),  StripeIndex(0)};
+    AttentionConfig config{stream_.get(), kHeads,         0.25f, {stores_[0].get(), stores_[1].get()}, {},
+                           one_stripe(),  StripeIndex(0), {}};
     // Layers alternate between a full and a window group.
     for (int l = 0; l < 4; ++l)
       config.layers.push_back({l % 2, LayerId(l / 2), l % 2 == 0 ? Mask{} : Mask{MaskKind::kWindow, 9}});
@@ -118,7 +118,7 @@ TEST_F(LocalAttentionTest, StepsOfSeveralRowsAndLayers) {
           add(seqs[i].k, kKvHeads * kDim);
           add(seqs[i].v, kKvHeads * kDim);
         }
-        rows.push_back({first, n, nullptr, done[i] + n, seqs[i].pages});
+        rows.push_back({first, n, nullptr, done[i] + n, seqs[i].pages, RowStrategy::kLocal, done[i]});
       }
       for (size_t r = 0; r < rows.size(); ++r) rows[r].positions = positions[r].data();
       ASSERT_TRUE(backend_->begin_step(rows).ok());
@@ -152,7 +152,8 @@ TEST_F(LocalAttentionTest, RefusesRowsThatCannotBe) {
   make(DType::kF32, 8, 4);
   const auto attempt = [&](std::vector<int32_t> positions, int64_t length,
                            std::vector<std::vector<PageId>> pages) {
-    const StepRow row{0, static_cast<int64_t>(positions.size()), positions.data(), length, pages};
+    const StepRow row{
+        0, static_cast<int64_t>(positions.size()), positions.data(), length, pages, RowStrategy::kLocal, 0};
     const Status status = backend_->begin_step(std::span(&row, 1));
     return status.ok() ? std::string() : status.error().message;
   };
@@ -166,17 +167,20 @@ TEST_F(LocalAttentionTest, RefusesRowsThatCannotBe) {
   EXPECT_NE(attempt({3, 4}, 4, {one, one}), "");
 }
 
-TEST(CreateAttention, RefusesWhatIsNotBuilt) {
+TEST(CreateAttention, RefusesWhatDoesNotFit) {
   const auto stream = Stream::cpu(1);
   auto store = KvStore::create({1, {DType::kF32, 2, 16, 16, 16}, 4});
   ASSERT_TRUE(store.ok());
   auto three = Placement::equal(3, 1);
   ASSERT_TRUE(three.ok());
-  AttentionConfig config{stream.get(), 4, 1.0f, {&*store}, {{0, LayerId(0), {}}}, *three, StripeIndex(0)};
-  auto result = create_attention(config);
+  AttentionConfig config{stream.get(), 4, 1.0f, {&*store}, {{0, LayerId(0), {}}}, *three, StripeIndex(0), {}};
+  auto result = create_attention(config);  // three stripes, and no ring
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.error().code, Errc::kUnsupported);
-  EXPECT_NE(result.error().message.find("3 ranks"), std::string::npos);
+  EXPECT_EQ(result.error().code, Errc::kInvalidArgument);
+  EXPECT_NE(result.error().message.find("3 stripes"), std::string::npos);
+  config.stripe = StripeIndex(3);
+  EXPECT_EQ(create_attention(config).error().code, Errc::kInvalidArgument);
+  config.stripe = StripeIndex(0);
   config.placement = one_stripe();
   EXPECT_TRUE(create_attention(config).ok());
   config.heads = 3;
