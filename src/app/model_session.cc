@@ -71,8 +71,14 @@ RankMemory rank_memory(const OpenModel& model, const LayoutOptions& layout, cons
 int64_t auto_kv_bytes(const CapacityRequest& request) {
   const int64_t context = request.context > 0 ? request.context : request.model_context;
   const int64_t tokens = std::max(context, std::min(context * request.max_batch, kAutoPoolTokens));
-  const int64_t share = (tokens + request.page_tokens) / request.placement->stripes() + request.page_tokens;
-  const int64_t bytes = share * request.kv.bytes_per_token();
+  // Whole pages, of the rank with the largest share; each row may leave its last one half empty.
+  const int32_t page_tokens = request.placement->round_page_tokens(static_cast<int32_t>(request.page_tokens));
+  const int64_t pages = (tokens + page_tokens - 1) / page_tokens + request.max_batch;
+  int64_t bytes = 0;
+  for (const StripeIndex stripe : request.stripes) {
+    bytes =
+        std::max(bytes, pages * request.kv.page_bytes(request.placement->page_slots(stripe, page_tokens)));
+  }
   for (const RankMemory& rank : request.ranks) {
     if (rank.memory_bytes > 0 && bytes > rank.memory_bytes - rank.weights_bytes - rank.workspace_bytes)
       return -1;
@@ -101,15 +107,20 @@ Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& opti
     refused.refusals.push_back(*r);
     return refused;
   }
-  if (const auto r = check_ranks_served(layout)) refused.refusals.push_back(*r);
 
   const LayoutShape shape =
       layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
   CapacityRequest request;
-  LARIAT_ASSIGN(request.placement, stripe_placement(options, shape));
+  // Replicated KV takes every position on every rank.
+  const bool replicated = options.kv_mode == KvMode::kReplicated && layout.cp > 1;
+  if (replicated) {
+    LARIAT_ASSIGN(request.placement, Placement::equal(1, 1));
+  } else {
+    LARIAT_ASSIGN(request.placement, stripe_placement(options, shape));
+  }
   for (int32_t r = 0; r < layout.world(); ++r) {
     request.ranks.push_back(rank_memory(model, options, shard_of(c, layout.tp, r % layout.tp)));
-    request.stripes.push_back(stripe_of(layout, shape, Rank(r)));
+    request.stripes.push_back(replicated ? StripeIndex(0) : stripe_of(layout, shape, Rank(r)));
   }
   request.kv = {.layers = c.layers,
                 .kv_heads = shape.kv_heads,
@@ -145,12 +156,18 @@ Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& option
   const LayoutShape shape =
       layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
   LARIAT_ASSIGN(Placement placement, stripe_placement(options, shape));
-  return RankPlace{.layout = layout,
-                   .rank = rank,
-                   .shape = shape,
-                   .placement = std::move(placement),
-                   .groups = groups,
-                   .comm_timeout = options.comm_timeout};
+  RankPlace place{
+      .layout = layout,
+      .rank = rank,
+      .shape = shape,
+      .placement = std::move(placement),
+      .replicated = options.kv_mode == KvMode::kReplicated && layout.cp > 1,
+      .prefill = options.strategy == Strategy::kPassQ ? RowStrategy::kPassQ : RowStrategy::kPassKv,
+      .choose = options.strategy == Strategy::kAuto,
+      .costs = {},
+      .groups = groups,
+      .comm_timeout = options.comm_timeout};
+  return place;
 }
 
 Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, const LayoutOptions& options,

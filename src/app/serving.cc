@@ -13,6 +13,7 @@
 #include "head/process_link.h"
 #include "head/rank_group.h"
 #include "model/required_tensors.h"
+#include "plan/layout.h"
 
 namespace lariat {
 namespace {
@@ -100,6 +101,9 @@ Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const Mod
 
 Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, const LayoutOptions& options,
                                              const ServeOptions& serve) {
+  if (const auto refusal = check_ranks_served({.tp = options.tp, .cp = options.cp})) {
+    return make_error(Errc::kUnsupported, fmt::format("--layout: {}; {}", refusal->reason, refusal->nearest));
+  }
   auto served = std::make_unique<Served>();
   LARIAT_ASSIGN(OpenModel model, open_model(model_options, options.dtype));
   LARIAT_ASSIGN(served->capacity, plan_capacity(model, options));

@@ -58,6 +58,7 @@ TEST(Json, DepthAndDuplicates) {
   EXPECT_FALSE(parse_json("\"\xff\"").ok());
   EXPECT_FALSE(parse_json("{} x").ok());
   EXPECT_FALSE(parse_json("").ok());
+  EXPECT_FALSE(parse_json(std::string_view("{}\0garbage", 10)).ok());
 }
 
 Result<int> half(int x) {

@@ -62,6 +62,10 @@ class LimitsSax : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 Result<nlohmann::json> parse_json(std::string_view text, const JsonLimits& limits) {
+  // The library takes a NUL for the end of its input and would not look behind it.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return make_error(Errc::kCorruptData, "invalid JSON: a NUL at byte " + std::to_string(nul));
+  }
   LimitsSax sax(limits);
   if (!nlohmann::json::sax_parse(text, &sax)) {
     return make_error(Errc::kCorruptData, "invalid JSON: " + sax.fault);

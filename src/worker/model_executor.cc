@@ -15,13 +15,15 @@ namespace {
 KvStoreConfig kv_config(const DecoderConfig& c, const DecoderShard& shard, const RankPlace& place,
                         const ModelExecutorOptions& options) {
   const auto dim = static_cast<int>(c.head_dim);
-  return {.layers = static_cast<int>(c.layers),
-          .layout = {.dtype = options.kv_type,
-                     .kv_heads = static_cast<int>(shard.kv_heads.count),
-                     .k_dim = dim,
-                     .v_dim = dim,
-                     .slots = place.placement.page_slots(place.stripe(), options.page_tokens)},
-          .pages_total = options.pages_total};
+  return {
+      .layers = static_cast<int>(c.layers),
+      .layout = {.dtype = options.kv_type,
+                 .kv_heads = static_cast<int>(shard.kv_heads.count),
+                 .k_dim = dim,
+                 .v_dim = dim,
+                 .slots = place.replicated ? options.page_tokens
+                                           : place.placement.page_slots(place.stripe(), options.page_tokens)},
+      .pages_total = options.pages_total};
 }
 
 Mask mask_of(const DecoderConfig& c, int64_t layer) {
@@ -38,7 +40,15 @@ AttentionConfig attention_config(const Decoder& decoder, const RankPlace& place,
                          .groups = {kv},
                          .layers = {},
                          .placement = place.placement,
-                         .stripe = place.stripe()};
+                         .stripe = place.stripe(),
+                         .comm = {}};
+  if (place.groups) {
+    config.comm = {.ring = place.groups->ring.get(),
+                   .duplicates = place.groups->duplicates.get(),
+                   .replicated = place.replicated,
+                   .ring_block = place.ring_block,
+                   .timeout = place.comm_timeout};
+  }
   for (int64_t layer = 0; layer < c.layers; ++layer) {
     config.layers.push_back(
         {.group = 0, .index = LayerId(static_cast<int32_t>(layer)), .mask = mask_of(c, layer)});
@@ -53,7 +63,7 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::create(std::shared_ptr<con
                                                              ModelExecutorOptions options) {
   LARIAT_ASSIGN(
       ComputePlacement compute,
-      ComputePlacement::of_stripes(place.placement, place.shape.duplicates, /*replicate_decode=*/true));
+      ComputePlacement::of_stripes(place.placement, place.shape.duplicates, place.replicated ? DecodeRows::kHome : DecodeRows::kEverywhere));
   Group* world = place.groups ? place.groups->world.get() : nullptr;
   const StepAgreement agreement(world, place.comm_timeout);
   auto self =
@@ -112,51 +122,75 @@ Result<StepOutcome> ModelExecutor::run(const StepPlan& plan, const ProgressFn& p
   for (const PlanRow& row : plan.rows) outcome.rows.emplace_back().id = row.id;
   for (const RowId id : plan.forget) previous_.erase(id);
 
-  auto tokens = tokens_of(plan);
-  LARIAT_RETURN_IF_ERROR(
-      agreement_.ready(tokens.ok() ? Status(Ok{}) : Status(tokens.error()), plan.schedule_hash));
+  // A rank that cannot take its part says so in the first pass's agreement, where the others wait for it.
+  const auto tokens = tokens_of(plan);
+  const int64_t wait_before = attention_->comm().wait_us;
   for (const Pass& pass : cut_passes(plan, compute_, workspace_.sizes.tokens_max)) {
-    LARIAT_ASSIGN(const bool go, agreement_.keep_going(progress()));
-    if (!go) return make_error(Errc::kCancelled, "the step was cancelled");
-    LARIAT_RETURN_IF_ERROR(run_pass(plan, pass, *tokens, outcome, progress));
+    LARIAT_RETURN_IF_ERROR(run_pass(plan, pass, tokens, outcome, progress));
   }
   LARIAT_RETURN_IF_ERROR(share_tokens(plan, outcome));
+  outcome.comm_wait_us = attention_->comm().wait_us - wait_before;
   outcome.compute_us =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   return outcome;
 }
 
-Status ModelExecutor::run_pass(const StepPlan& plan, const Pass& pass, const Tokens& tokens,
+Status ModelExecutor::run_pass(const StepPlan& plan, const Pass& pass, const Result<Tokens>& tokens,
                                StepOutcome& outcome, const ProgressFn& progress) {
-  std::vector<int32_t> positions;
-  std::vector<int64_t> firsts;
-  for (const PassSegment& s : pass) {
-    firsts.push_back(static_cast<int64_t>(positions.size()));
-    compute_.positions(plan.rows[s.row], s, place_.c(), positions);
-  }
-  firsts.push_back(static_cast<int64_t>(positions.size()));
-
-  std::vector<int32_t> ids(positions.size());
-  std::vector<StepRow> rows;
-  for (size_t i = 0; i < pass.size(); ++i) {
-    const PlanRow& row = plan.rows[pass[i].row];
-    const auto first = static_cast<size_t>(firsts[i]);
-    const auto n = static_cast<size_t>(firsts[i + 1]) - first;
-    for (size_t k = first; k < first + n; ++k) {
-      ids[k] = tokens[pass[i].row][static_cast<size_t>(positions[k] - row.pos0)];
-    }
-    rows.push_back({.first = firsts[i],
-                    .n = static_cast<int64_t>(n),
-                    .positions = positions.data() + first,
-                    .length = int64_t{row.pos0} + pass[i].first + pass[i].n,
-                    .pages = row.pages});
-  }
+  LocalPass local;
+  Status ready = tokens.ok() ? prepare(plan, pass, *tokens, local) : Status(tokens.error());
+  if (ready.ok() && !progress()) ready = make_error(Errc::kCancelled, "the step was cancelled");
+  LARIAT_RETURN_IF_ERROR(agreement_.ready(ready, plan.schedule_hash));
   // A rank alone may stop between layers; ranks that wait for each other stop between passes, together.
   const bool alone = place_.layout.world() == 1;
   const KeepGoing keep_going = [&] { return progress() || !alone; };
-  LARIAT_RETURN_IF_ERROR(attention_->begin_step(rows));
-  LARIAT_RETURN_IF_ERROR(decoder_->forward(*stream_, workspace_, ids, positions, *attention_, keep_going));
+  LARIAT_RETURN_IF_ERROR(
+      decoder_->forward(*stream_, workspace_, local.ids, local.positions, *attention_, keep_going));
   return judge_all(plan, wanted_of(plan, pass), outcome);
+}
+
+// This rank's tokens of the pass, and the rows as attention takes them.
+Status ModelExecutor::prepare(const StepPlan& plan, const Pass& pass, const Tokens& tokens,
+                              LocalPass& local) {
+  std::vector<StepRow> rows;
+  for (const PassSegment& s : pass) {
+    const PlanRow& row = plan.rows[s.row];
+    const size_t first = local.positions.size();
+    compute_.positions(row, s, place_.c(), local.positions);
+    for (size_t k = first; k < local.positions.size(); ++k) {
+      local.ids.push_back(tokens[s.row][static_cast<size_t>(local.positions[k] - row.pos0)]);
+    }
+    const auto n = static_cast<int64_t>(local.positions.size() - first);
+    const RowStrategy strategy = strategy_of(row, s);
+    if (strategy == RowStrategy::kLocal && n == 0) continue;  // another rank is its home
+    rows.push_back({.first = static_cast<int64_t>(first),
+                    .n = n,
+                    .length = int64_t{row.pos0} + s.first + s.n,
+                    .pages = row.pages,
+                    .strategy = strategy,
+                    .resident = int64_t{row.pos0} + s.first});
+  }
+  for (StepRow& row : rows) row.positions = local.positions.data() + row.first;
+  return attention_->begin_step(rows);
+}
+
+RowStrategy ModelExecutor::strategy_of(const PlanRow& row, const PassSegment& s) const {
+  if (place_.shape.stripes == 1) return RowStrategy::kLocal;
+  if (compute_.is_decode(row)) return place_.replicated ? RowStrategy::kLocal : RowStrategy::kGather;
+  if (row.strategy == Strategy::kPassKv || place_.replicated) return RowStrategy::kPassKv;
+  if (row.strategy == Strategy::kPassQ) return RowStrategy::kPassQ;
+  if (!place_.choose) return place_.prefill;
+  const KvLayout& kv = kv_->config().layout;
+  return choose_strategy({.resident = int64_t{row.pos0} + s.first,
+                          .new_tokens = s.n,
+                          .members = place_.layout.cp,
+                          .ring_block = place_.ring_block,
+                          .heads = place_.shape.heads,
+                          .kv_heads = kv.kv_heads,
+                          .k_dim = kv.k_dim,
+                          .v_dim = kv.v_dim,
+                          .kv_element_bytes = static_cast<int32_t>(dtype_size(kv.dtype))},
+                         place_.costs);
 }
 
 std::vector<ModelExecutor::Wanted> ModelExecutor::wanted_of(const StepPlan& plan, const Pass& pass) const {
@@ -167,7 +201,8 @@ std::vector<ModelExecutor::Wanted> ModelExecutor::wanted_of(const StepPlan& plan
     const int32_t from = row.wanted == LogitsWanted::kAll ? s.first : std::max(s.first, row.n - 1);
     for (int32_t i = from; i < s.first + s.n && row.wanted != LogitsWanted::kNone; ++i) {
       const TokenPos pos(row.pos0 + i);
-      if (compute_.owner(pos) == place_.c()) wanted.push_back({s.row, i, base + compute_.index(row, s, pos)});
+      if (compute_.owner(row, pos) == place_.c())
+        wanted.push_back({s.row, i, base + compute_.index(row, s, pos)});
     }
     base += compute_.count(row, s, place_.c());
   }

@@ -62,8 +62,15 @@ class ModelExecutor : public StepExecutor {
       : place_(std::move(place)), compute_(std::move(compute)), agreement_(agreement) {}
 
   Result<Tokens> tokens_of(const StepPlan& plan) const;
-  Status run_pass(const StepPlan& plan, const Pass& pass, const Tokens& tokens, StepOutcome& outcome,
+  // What this rank computes of a pass.
+  struct LocalPass {
+    std::vector<int32_t> ids;
+    std::vector<int32_t> positions;
+  };
+  Status run_pass(const StepPlan& plan, const Pass& pass, const Result<Tokens>& tokens, StepOutcome& outcome,
                   const ProgressFn& progress);
+  Status prepare(const StepPlan& plan, const Pass& pass, const Tokens& tokens, LocalPass& local);
+  RowStrategy strategy_of(const PlanRow& row, const PassSegment& segment) const;
   std::vector<Wanted> wanted_of(const StepPlan& plan, const Pass& pass) const;
   Status judge_all(const StepPlan& plan, std::span<const Wanted> wanted, StepOutcome& outcome);
   void judge_block(const StepPlan& plan, std::span<const Wanted> block, StepOutcome& outcome);

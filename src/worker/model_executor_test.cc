@@ -46,7 +46,8 @@ RankPlace one_rank() {
           .rank = Rank(0),
           .shape = layout_shape({.tp = 1, .cp = 1}, static_cast<int32_t>(c.heads),
                                 static_cast<int32_t>(c.kv_heads)),
-          .placement = *placement};
+          .placement = *placement,
+          .costs = {}};
 }
 
 std::unique_ptr<ModelExecutor> executor(int threads, int32_t pass_tokens, bool poison = true) {

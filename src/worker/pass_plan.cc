@@ -7,15 +7,15 @@
 namespace lariat {
 
 Result<ComputePlacement> ComputePlacement::of_stripes(const Placement& stripes, int32_t duplicates,
-                                                      bool replicate_decode) {
+                                                      DecodeRows decode) {
   std::vector<int32_t> pattern(stripes.pattern().begin(), stripes.pattern().end());
   for (int32_t& stripe : pattern) stripe /= duplicates;
   LARIAT_ASSIGN(Placement over_cp, Placement::create(std::move(pattern), stripes.interleave()));
-  return ComputePlacement(std::move(over_cp), replicate_decode);
+  return ComputePlacement(std::move(over_cp), decode);
 }
 
 int64_t ComputePlacement::count(const PlanRow& row, const PassSegment& s, int32_t c) const {
-  if (replicated(row)) return s.n;
+  if (is_decode(row)) return computes_decode(row, c) ? s.n : 0;
   const int64_t begin = int64_t{row.pos0} + s.first;
   return placement_.local_count(StripeIndex(c), begin + s.n) - placement_.local_count(StripeIndex(c), begin);
 }
@@ -23,8 +23,8 @@ int64_t ComputePlacement::count(const PlanRow& row, const PassSegment& s, int32_
 void ComputePlacement::positions(const PlanRow& row, const PassSegment& s, int32_t c,
                                  std::vector<int32_t>& out) const {
   const int32_t begin = row.pos0 + s.first;
-  if (replicated(row)) {
-    for (int32_t i = 0; i < s.n; ++i) out.push_back(begin + i);
+  if (is_decode(row)) {
+    if (computes_decode(row, c)) out.push_back(begin);
     return;
   }
   const int64_t first = placement_.local_count(StripeIndex(c), begin);
@@ -34,9 +34,13 @@ void ComputePlacement::positions(const PlanRow& row, const PassSegment& s, int32
   }
 }
 
+int32_t ComputePlacement::owner(const PlanRow& row, TokenPos pos) const {
+  return is_decode(row) && decode_ == DecodeRows::kHome ? home(row) : placement_.owner(pos).get();
+}
+
 int64_t ComputePlacement::index(const PlanRow& row, const PassSegment& s, TokenPos pos) const {
   const int64_t begin = int64_t{row.pos0} + s.first;
-  if (replicated(row)) return pos.get() - begin;
+  if (is_decode(row)) return 0;
   return placement_.local_slot(pos).get() - placement_.local_count(placement_.owner(pos), begin);
 }
 
@@ -79,7 +83,7 @@ std::vector<Pass> cut_passes(const StepPlan& plan, const ComputePlacement& compu
         flush();
         continue;
       }
-      const int64_t n = compute.replicated(row) ? room : compute.tokens_within(room);
+      const int64_t n = compute.is_decode(row) ? room : compute.tokens_within(room);
       const PassSegment segment{r, first, static_cast<int32_t>(std::min<int64_t>(row.n - first, n))};
       pass.push_back(segment);
       for (int32_t c = 0; c < compute.cp(); ++c)

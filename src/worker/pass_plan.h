@@ -22,16 +22,15 @@ struct PassSegment {
 
 using Pass = std::vector<PassSegment>;
 
-// Who computes a new token: positions over cp, after `compute`; a decode row (one token) on every cp rank if
-// `replicate_decode` (striped KV: each rank attends its own stripe).
+// Who computes a decode row (one new token): every cp rank, each against its own stripe (striped K/V); or the
+// row's home alone, which has every key (replicated K/V).
+enum class DecodeRows : uint8_t { kEverywhere, kHome };
+
+// Who computes a new token: the compute side of the placement over cp, and for decode rows DecodeRows.
 class ComputePlacement {
  public:
-  ComputePlacement(Placement over_cp, bool replicate_decode)
-      : placement_(std::move(over_cp)), replicate_decode_(replicate_decode) {}
-
   // The stripe placement's compute side: stripe s is computed by cp rank s / duplicates.
-  static Result<ComputePlacement> of_stripes(const Placement& stripes, int32_t duplicates,
-                                             bool replicate_decode);
+  static Result<ComputePlacement> of_stripes(const Placement& stripes, int32_t duplicates, DecodeRows decode);
 
   int32_t cp() const { return placement_.stripes(); }
   // Positions of the row's segment that cp rank c computes, rising; appended to `out`.
@@ -39,18 +38,27 @@ class ComputePlacement {
   int64_t count(const PlanRow& row, const PassSegment& segment, int32_t c) const;
   // The cp rank whose logits count for position pos of the row, and the index there among the segment's
   // tokens.
-  int32_t owner(TokenPos pos) const { return placement_.owner(pos).get(); }
+  int32_t owner(const PlanRow& row, TokenPos pos) const;
   int64_t index(const PlanRow& row, const PassSegment& segment, TokenPos pos) const;
   // Most tokens one rank computes of any `n` consecutive positions.
   int64_t count_max(int64_t n) const;
   // The largest n whose count_max is at most `tokens`; at least 1.
   int64_t tokens_within(int64_t tokens) const;
 
-  bool replicated(const PlanRow& row) const { return replicate_decode_ && row.n == 1; }
+  bool is_decode(const PlanRow& row) const { return row.n == 1; }
+  // The cp rank that has a row's decoded keys under kHome: fixed for the row's life.
+  int32_t home(const PlanRow& row) const {
+    return static_cast<int32_t>(row.id.get() % static_cast<uint64_t>(cp()));
+  }
 
  private:
+  ComputePlacement(Placement over_cp, DecodeRows decode) : placement_(std::move(over_cp)), decode_(decode) {}
+  bool computes_decode(const PlanRow& row, int32_t c) const {
+    return decode_ == DecodeRows::kEverywhere || home(row) == c;
+  }
+
   Placement placement_;
-  bool replicate_decode_;
+  DecodeRows decode_;
 };
 
 // Cuts rows, in the plan's order, into passes of which no rank computes more than `tokens_max` tokens.

@@ -9,10 +9,10 @@ namespace lariat {
 namespace {
 
 ComputePlacement compute_of(std::vector<int32_t> shares, int32_t interleave, int32_t duplicates,
-                            bool replicate) {
+                            DecodeRows decode) {
   const auto stripes = Placement::shares(shares, interleave);
   EXPECT_TRUE(stripes.ok());
-  auto compute = ComputePlacement::of_stripes(*stripes, duplicates, replicate);
+  auto compute = ComputePlacement::of_stripes(*stripes, duplicates, decode);
   EXPECT_TRUE(compute.ok());
   return std::move(compute).value();
 }
@@ -22,6 +22,7 @@ StepPlan random_plan(std::mt19937& rng) {
   const int rows = 1 + static_cast<int>(rng() % 5);
   for (int r = 0; r < rows; ++r) {
     PlanRow row;
+    row.id = RowId(rng());
     row.pos0 = static_cast<int32_t>(rng() % 100);
     row.n = rng() % 3 == 0 ? 1 : 1 + static_cast<int32_t>(rng() % 300);
     plan.rows.push_back(row);
@@ -36,8 +37,8 @@ TEST(PassPlan, EveryTokenOnceOnItsOwner) {
     const auto& share = shares[rng() % shares.size()];
     const int32_t interleave = std::vector<int32_t>{1, 3, 16}[rng() % 3];
     const int32_t duplicates = share.size() == 4 && rng() % 2 ? 2 : 1;
-    const bool replicate = rng() % 2;
-    const ComputePlacement compute = compute_of(share, interleave, duplicates, replicate);
+    const DecodeRows decode = rng() % 2 ? DecodeRows::kEverywhere : DecodeRows::kHome;
+    const ComputePlacement compute = compute_of(share, interleave, duplicates, decode);
     const StepPlan plan = random_plan(rng);
     const int64_t tokens_max = 1 + static_cast<int64_t>(rng() % 200);
     SCOPED_TRACE("trial " + std::to_string(trial) + " tokens_max " + std::to_string(tokens_max));
@@ -60,14 +61,15 @@ TEST(PassPlan, EveryTokenOnceOnItsOwner) {
           used[static_cast<size_t>(c)] += static_cast<int64_t>(positions.size());
           for (size_t i = 0; i < positions.size(); ++i) {
             ++seen[static_cast<size_t>(positions[i] - row.pos0 - s.first)];
-            if (compute.owner(TokenPos(positions[i])) == c) {
+            if (compute.owner(row, TokenPos(positions[i])) == c) {
               ASSERT_EQ(compute.index(row, s, TokenPos(positions[i])), static_cast<int64_t>(i));
             } else {
-              ASSERT_TRUE(compute.replicated(row));
+              ASSERT_TRUE(compute.is_decode(row) && decode == DecodeRows::kEverywhere);
             }
           }
         }
-        for (const int n : seen) ASSERT_EQ(n, compute.replicated(row) ? compute.cp() : 1);
+        const bool everywhere = compute.is_decode(row) && decode == DecodeRows::kEverywhere;
+        for (const int n : seen) ASSERT_EQ(n, everywhere ? compute.cp() : 1);
       }
       for (const int64_t u : used) ASSERT_LE(u, tokens_max);
     }
@@ -80,7 +82,7 @@ TEST(PassPlan, OneRankFillsItsPasses) {
   plan.rows.resize(2);
   plan.rows[0].n = 70;
   plan.rows[1].n = 50;
-  const auto passes = cut_passes(plan, compute_of({1}, 1, 1, true), 64);
+  const auto passes = cut_passes(plan, compute_of({1}, 1, 1, DecodeRows::kEverywhere), 64);
   ASSERT_EQ(passes.size(), 2u);
   EXPECT_EQ(passes[0], (Pass{{0, 0, 64}}));
   EXPECT_EQ(passes[1], (Pass{{0, 64, 6}, {1, 0, 50}}));

@@ -51,13 +51,6 @@ Status StepAgreement::ready(const Status& own, std::span<const uint64_t, 2> fing
   return Ok{};
 }
 
-Result<bool> StepAgreement::keep_going(bool own) const {
-  if (size() == 1) return own;
-  const int32_t mine = own ? 1 : 0;
-  LARIAT_ASSIGN(const auto all, gather<int32_t>(*world_, {&mine, 1}, deadline()));
-  return std::all_of(all.begin(), all.end(), [](int32_t go) { return go == 1; });
-}
-
 Status StepAgreement::share_tokens(std::span<int32_t> tokens) const {
   if (size() == 1 || tokens.empty()) return Ok{};
   LARIAT_ASSIGN(const auto all, gather<int32_t>(*world_, tokens, deadline()));

@@ -16,12 +16,9 @@ class StepAgreement {
  public:
   StepAgreement(Group* world, std::chrono::milliseconds timeout) : world_(world), timeout_(timeout) {}
 
-  // Before the step's first collective: Ok if every rank can go on, else on every rank the same error, that
-  // of the lowest rank which cannot, named. `fingerprint` (of the schedule each rank derived) must agree too.
+  // Before a pass's first exchange: Ok if every rank can go on, else on every rank the same error, that of
+  // the lowest rank which cannot, named. `fingerprint` (of the schedule each rank derived) must agree too.
   Status ready(const Status& own, std::span<const uint64_t, 2> fingerprint) const;
-
-  // Between passes: false on every rank if any rank was told to stop.
-  Result<bool> keep_going(bool own) const;
 
   // tokens [rows]: the token a rank drew for a row, or -1. Fills in what the others drew. Ranks that drew the
   // same row drew the same token.
