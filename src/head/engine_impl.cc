@@ -158,6 +158,8 @@ void EngineImpl::on_lost(const GroupLost& lost, Time now) {
     if (!draining_ || !asked_.empty()) form();
   } else if (!was_ready_) {
     failed_ = lost.cause;
+    // wait_ready() keeps this code for its own patience.
+    if (failed_->code == Errc::kDeadlineExceeded) failed_->code = Errc::kUnavailable;
   } else {
     Error error = make_error(Errc::kInternal, lost.cause.message);
     if (losses_ > 1) error.message = fmt::format("lost {} times in a row, last: {}", losses_, error.message);

@@ -48,7 +48,8 @@ class EngineImpl final : public Engine {
 
   // Begins to form the group. Once.
   void start();
-  // kDeadlineExceeded with the reason after `timeout`; the cause if the first group cannot be formed.
+  // kDeadlineExceeded, and no other error, after `timeout`: it may still become ready. Otherwise why the
+  // first group cannot be formed.
   Status wait_ready(std::chrono::milliseconds timeout);
   // Refuses new requests, lets those under way end for at most `drain`, ends the others with an error, and
   // the ranks. Returns when all that is done. Not from a sink.

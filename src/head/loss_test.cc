@@ -97,6 +97,22 @@ TEST_F(EngineTest, WhileAGroupFormsRequestsAreRefusedWithTheReason) {
   EXPECT_TRUE(all_pages_free());
 }
 
+TEST_F(EngineTest, AGroupThatNeverFormsFailsTheEngineAndIsNotAMatterOfPatience) {
+  group_.start_timeout = milliseconds(50);
+  ranks_.beats = false;
+  ranks_.factory = [](const LoadProgressFn&) -> Result<std::unique_ptr<StepExecutor>> {
+    be_slow(milliseconds(400));
+    return make_error(Errc::kInternal, "too late");
+  };
+  options_.max_restarts = 1;
+  start();
+  const Status ready = engine_->wait_ready(kTestDeadline);
+  ASSERT_FALSE(ready.ok());
+  EXPECT_EQ(ready.error().code, Errc::kUnavailable);
+  EXPECT_NE(ready.error().message.find("no sign of life"), std::string::npos) << ready.error().message;
+  EXPECT_EQ(engine_->state().epoch, 2u);
+}
+
 TEST_F(EngineTest, AGroupThatComesBackDifferentIsRefusedByName) {
   std::atomic<int> made{0};
   std::atomic<bool> lost{false};

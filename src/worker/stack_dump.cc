@@ -29,11 +29,14 @@ namespace lariat {
 namespace {
 
 constexpr int kFramesMax = 64;
+// On top of an interrupted thread's stack: the handler, and the trampoline that called it.
+constexpr int kHandlerFrames = 2;
 constexpr std::chrono::milliseconds kAnswerTimeout{500};
 
 struct Stack {
   std::array<void*, kFramesMax> frames;
   int count = 0;
+  int first = 0;  // what stands above is ours
   std::atomic<bool> done{false};
 };
 
@@ -47,6 +50,7 @@ void walk_own_stack(int, siginfo_t* info, void*) {
   // A stray signal of this number from another process carries no address of ours.
   if (info->si_code == SI_QUEUE && info->si_pid == getpid() && stack != nullptr) {
     stack->count = backtrace(stack->frames.data(), kFramesMax);
+    stack->first = kHandlerFrames;
     stack->done.store(true, std::memory_order_release);
   }
   errno = saved_errno;
@@ -104,9 +108,9 @@ class Symbols {
   Symbols(const Symbols&) = delete;
   Symbols& operator=(const Symbols&) = delete;
 
-  std::string describe(void* frame) const {
-    // A return address: the call stands just before it.
-    const auto address = reinterpret_cast<Dwarf_Addr>(frame) - 1;
+  // frame: a return address, the call standing just before it, or where a thread was interrupted.
+  std::string describe(void* frame, bool interrupted) const {
+    const auto address = reinterpret_cast<Dwarf_Addr>(frame) - (interrupted ? 0 : 1);
     Dwfl_Module* module = dwfl_ != nullptr ? dwfl_addrmodule(dwfl_, address) : nullptr;
     if (module == nullptr) return fmt::format("{}", frame);
     const char* symbol = dwfl_module_addrname(module, address);
@@ -144,8 +148,11 @@ class Symbols {
 std::string paragraph(pid_t thread, const Stack* stack, const Symbols& symbols) {
   std::string text = fmt::format("thread {} ({}):\n", thread, thread_name(thread));
   if (stack == nullptr) return text + "  no answer\n";
-  for (int i = 0; i < stack->count; ++i)
-    text += fmt::format("  #{} {}\n", i, symbols.describe(stack->frames[static_cast<size_t>(i)]));
+  for (int i = stack->first; i < stack->count; ++i) {
+    const bool interrupted = stack->first > 0 && i == stack->first;
+    text += fmt::format("  #{} {}\n", i - stack->first,
+                        symbols.describe(stack->frames[static_cast<size_t>(i)], interrupted));
+  }
   return text;
 }
 
