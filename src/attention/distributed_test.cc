@@ -4,6 +4,7 @@
 
 #include "attention/distributed_test_world.h"
 #include "comm/sim/sim_exchange.h"
+#include "plan/schedule_hash.h"
 
 namespace lariat {
 namespace {
@@ -275,6 +276,72 @@ TEST(Distributed, RowsThatCannotBeAreRefusedBeforeAnythingMoves) {
   std::vector<int32_t> many;
   for (int32_t pos = 0; pos < 200; pos += 2) many.push_back(pos);
   EXPECT_NE(attempt(many, 0, 200, RowStrategy::kPassKv), "");  // two pages do not hold it
+}
+
+// What plan/ derives for the hash is what the ranks send, byte for byte, over both layers (of two windows).
+void check_against_plan(const WorldShape& shape, const Steps& steps) {
+  SCOPED_TRACE(shape.str());
+  const int32_t tp = shape.duplicates;  // one KV head in all if it has duplicates
+  const ScheduleConstants constants{.layout = {tp, shape.members},
+                                    .placement = shape.placement(),
+                                    .heads = shape.heads * tp,
+                                    .kv_heads = shape.kv_heads,
+                                    .k_dim = kDim,
+                                    .v_dim = kDim,
+                                    .hidden = 0,
+                                    .kv_element_bytes = 4,
+                                    .windows = {0, layer_masks()[1].window},
+                                    .replicated = shape.replicated,
+                                    .ring_block = shape.ring_block};
+  std::vector<int64_t> want(static_cast<size_t>(shape.ranks()), 0);
+  for (const auto& step : steps) {
+    StepPlan plan;
+    for (const StepPart& part : step) {
+      PlanRow& row = plan.rows.emplace_back();
+      row.id = RowId(static_cast<uint64_t>(part.home));
+      row.pos0 = part.resident;
+      row.n = part.n;
+      row.use_prev = part.strategy == RowStrategy::kLocal;
+      row.strategy = part.strategy == RowStrategy::kPassQ ? Strategy::kPassQ : Strategy::kPassKv;
+    }
+    for (const Collective& c : derive_schedule(plan, constants))
+      for (int32_t r = 0; r < shape.ranks(); ++r) {
+        const bool stripes = c.group == CollectiveGroup::kStripes;
+        const int64_t sent = c.bytes[static_cast<size_t>(stripes ? r : r / tp)];
+        const int32_t size = c.group == CollectiveGroup::kDuplicates ? tp : shape.members;
+        if (c.kind == CollectiveKind::kRingExchange) want[static_cast<size_t>(r)] += sent;
+        if (c.kind == CollectiveKind::kAllGather) want[static_cast<size_t>(r)] += sent * (size - 1);
+        if (c.kind == CollectiveKind::kAllToAll) want[static_cast<size_t>(r)] += sent / size * (size - 1);
+      }
+  }
+  const std::vector<TestSequence> sequences{make_sequence(shape, 60, 1), make_sequence(shape, 25, 2)};
+  auto groups = make_local_rank_groups({tp, shape.members}, tp);
+  std::vector<std::thread> threads;
+  std::vector<int64_t> sent(want.size());
+  for (int32_t r = 0; r < shape.ranks(); ++r)
+    threads.emplace_back([&, r] {
+      TestRank rank(shape, groups[static_cast<size_t>(r)], sequences);
+      std::vector<Answer> answers;
+      for (const TestSequence& s : sequences)
+        answers.push_back(Answer(layer_masks().size(), std::vector<float>(s.q.size())));
+      EXPECT_TRUE(rank.run(steps, answers).ok());
+      sent[static_cast<size_t>(r)] = rank.backend().comm().bytes_sent;
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(sent, want);
+}
+
+TEST(Distributed, MovesWhatThePlanDerives) {
+  const Steps steps{{{0, 0, 37, RowStrategy::kPassKv, 0}, {1, 0, 9, RowStrategy::kPassQ, 0}},
+                    {{0, 37, 20, RowStrategy::kPassQ, 0}, {1, 9, 15, RowStrategy::kPassKv, 0}},
+                    {{0, 57, 1, RowStrategy::kGather, 0}, {1, 24, 1, RowStrategy::kGather, 0}}};
+  check_against_plan({.members = 3, .shares = {}, .interleave = 4}, steps);
+  check_against_plan({.members = 2, .shares = {3, 1}, .ring_block = 16}, steps);
+  check_against_plan({.members = 1, .duplicates = 2, .shares = {}, .heads = 2, .kv_heads = 1}, steps);
+  check_against_plan({.members = 3, .duplicates = 2, .shares = {}, .heads = 2, .kv_heads = 1}, steps);
+  const Steps copies{{{0, 0, 37, RowStrategy::kPassKv, 0}, {1, 0, 9, RowStrategy::kPassKv, 1}},
+                     {{0, 37, 20, RowStrategy::kPassKv, 0}, {1, 9, 1, RowStrategy::kLocal, 1}}};
+  check_against_plan({.members = 3, .shares = {}, .replicated = true}, copies);
 }
 
 TEST(Distributed, WaitsAreMeasured) {

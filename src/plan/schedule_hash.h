@@ -9,24 +9,35 @@
 
 #include "base/result.h"
 #include "plan/layout.h"
+#include "plan/row_strategy.h"
 #include "plan/step_plan.h"
 
 namespace lariat {
 
-enum class CollectiveKind : uint8_t { kRingExchange, kAllGather, kAllToAll, kBroadcast };
-enum class CollectiveGroup : uint8_t { kWorld, kTp, kCp, kStripes };
+enum class CollectiveKind : uint8_t { kRingExchange, kAllGather, kAllToAll, kBroadcast, kAllReduce };
+// kStripes: the rings of all duplicates, side by side; kDuplicates: the ranks of a member that share KV
+// heads.
+enum class CollectiveGroup : uint8_t { kWorld, kTp, kCp, kStripes, kDuplicates };
 
-// One collective, the same on every rank that takes part.
+// One collective, or the same one in all groups of its kind: a part of the agreed whole, so no rank's alone.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllGather;
   CollectiveGroup group = CollectiveGroup::kWorld;
   int32_t root = 0;            // of a broadcast; a ring's origin of the first block
-  std::vector<int64_t> bytes;  // by member: what it sends
+  std::vector<int64_t> bytes;  // what is sent, by stripe (kStripes) or by cp index
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
 // In the order they run. With one rank there are none. kUnsupported for a layout that is not served.
 Result<std::vector<Collective>> derive_schedule(const StepPlan& plan, const Layout& layout);
+
+// What the step moves, in the order of its exchanges: for every different window of the layers the attention
+// of one such layer, then one sum over tp. Rows are taken whole: that passes cut long ones, and that layers
+// repeat, follows from constants outside and is not written out. As attention/ runs it.
+std::vector<Collective> derive_schedule(const StepPlan& plan, const ScheduleConstants& constants);
+
+// Sets the plan's hash to that of its schedule.
+void seal(StepPlan& plan, const ScheduleConstants& constants);
 
 // XXH3-128 of the schedule, {low, high}; the empty schedule is {0, 0}.
 std::array<uint64_t, 2> schedule_hash(std::span<const Collective> schedule);

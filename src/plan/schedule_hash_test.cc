@@ -10,11 +10,11 @@ namespace {
 TEST(ScheduleHash, OneRankHasNoSchedule) {
   StepPlan plan;
   plan.rows.resize(2);
-  auto schedule = derive_schedule(plan, {1, 1});
+  auto schedule = derive_schedule(plan, Layout{1, 1});
   ASSERT_TRUE(schedule.ok());
   EXPECT_TRUE(schedule->empty());
   EXPECT_EQ(schedule_hash(*schedule), (std::array<uint64_t, 2>{0, 0}));
-  EXPECT_EQ(derive_schedule(plan, {1, 2}).error().code, Errc::kUnsupported);
+  EXPECT_EQ(derive_schedule(plan, Layout{1, 2}).error().code, Errc::kUnsupported);
 }
 
 // The whole input of the hash, once as a literal, so that the wire value cannot drift unseen.
@@ -39,6 +39,100 @@ TEST(ScheduleHash, EveryFieldAndTheOrderCount) {
   std::set<std::array<uint64_t, 2>> hashes;
   for (const auto& schedule : all) hashes.insert(schedule_hash(schedule));
   EXPECT_EQ(hashes.size(), all.size());
+}
+
+ScheduleConstants constants_of(const Layout& layout, int32_t kv_heads, int32_t interleave) {
+  const LayoutShape shape = layout_shape(layout, 4, kv_heads);
+  auto placement = Placement::equal(shape.stripes, interleave);
+  EXPECT_TRUE(placement.ok());
+  return {.layout = layout,
+          .placement = *placement,
+          .heads = 4,
+          .kv_heads = kv_heads,
+          .k_dim = 8,
+          .v_dim = 8,
+          .hidden = 32,
+          .kv_element_bytes = 4,
+          .windows = {0, 0},
+          .ring_block = 16};
+}
+
+StepPlan plan_of(int32_t pos0, int32_t n, Strategy strategy, bool use_prev = false) {
+  StepPlan plan;
+  PlanRow& row = plan.rows.emplace_back();
+  row.id = RowId(3);
+  row.pos0 = pos0;
+  row.n = n;
+  row.strategy = strategy;
+  row.use_prev = use_prev;
+  return plan;
+}
+
+// 37 new tokens on 2 ranks: 19 and 18 slots, in sub-blocks of 16: two rounds of one shift. A unit of 16 slots
+// is 4 heads * 16 slots * (8 + 8) * 4 bytes.
+TEST(DeriveSchedule, PassKvByHand) {
+  const auto schedule = derive_schedule(plan_of(0, 37, Strategy::kPassKv), constants_of({1, 2}, 4, 1));
+  const int64_t unit = 4 * 16 * 16 * 4;
+  ASSERT_EQ(schedule.size(), 2u);
+  for (const Collective& c : schedule) {
+    EXPECT_EQ(c.kind, CollectiveKind::kRingExchange);
+    EXPECT_EQ(c.group, CollectiveGroup::kStripes);
+    EXPECT_EQ(c.bytes, (std::vector<int64_t>{unit, unit}));
+  }
+}
+
+TEST(DeriveSchedule, DecodeByHand) {
+  // tp=4 over 2 KV heads: two duplicates a head, one query head a rank.
+  const auto schedule = derive_schedule(plan_of(10, 1, Strategy::kAuto), constants_of({4, 2}, 2, 1));
+  const int64_t q = 8 * 4, partial = 9 * 4;
+  const std::vector<Collective> want{
+      {CollectiveKind::kAllGather, CollectiveGroup::kDuplicates, 0, {q, q}},
+      {CollectiveKind::kAllToAll, CollectiveGroup::kDuplicates, 0, {2 * partial, 2 * partial}},
+      {CollectiveKind::kAllGather, CollectiveGroup::kCp, 0, {partial, partial}},
+      {CollectiveKind::kAllReduce, CollectiveGroup::kTp, 0, {32 * 4, 32 * 4}}};
+  EXPECT_EQ(schedule, want);
+}
+
+TEST(DeriveSchedule, EveryConstantThatMovesBytesCounts) {
+  const StepPlan plan = plan_of(100, 50, Strategy::kPassKv);
+  const ScheduleConstants base = constants_of({1, 3}, 4, 1);
+  std::vector<ScheduleConstants> all(7, base);
+  all[1].ring_block = 32;
+  all[2].kv_element_bytes = 2;
+  all[3].windows = {0, 20};
+  all[4] = constants_of({1, 3}, 4, 16);
+  all[5].replicated = true;
+  all[6].k_dim = 16;
+  std::set<std::array<uint64_t, 2>> hashes;
+  for (const ScheduleConstants& c : all) hashes.insert(schedule_hash(derive_schedule(plan, c)));
+  EXPECT_EQ(hashes.size(), all.size());
+  StepPlan sealed = plan;
+  seal(sealed, base);
+  const auto hash = schedule_hash(derive_schedule(plan, base));
+  EXPECT_EQ(sealed.schedule_hash[0], hash[0]);
+  EXPECT_EQ(sealed.schedule_hash[1], hash[1]);
+}
+
+TEST(RowStrategy, OfAPlansRows) {
+  const auto of = [](const StepPlan& plan, const ScheduleConstants& c) {
+    return row_strategy(plan.rows[0], c);
+  };
+  const ScheduleConstants two = constants_of({1, 2}, 4, 1);
+  EXPECT_EQ(of(plan_of(5, 1, Strategy::kPassKv), two), RowStrategy::kGather);
+  EXPECT_EQ(of(plan_of(5, 2, Strategy::kPassKv), two), RowStrategy::kPassKv);
+  EXPECT_EQ(of(plan_of(5, 2, Strategy::kPassQ), two), RowStrategy::kPassQ);
+  ScheduleConstants long_blocks = two;  // short ones cost a shift each
+  long_blocks.ring_block = 4096;
+  EXPECT_EQ(of(plan_of(0, 100, Strategy::kAuto), long_blocks), RowStrategy::kPassKv);
+  EXPECT_EQ(of(plan_of(100'000, 2, Strategy::kAuto), long_blocks), RowStrategy::kPassQ);
+  EXPECT_EQ(of(plan_of(5, 2, Strategy::kPassQ), constants_of({1, 1}, 4, 1)), RowStrategy::kLocal);
+  EXPECT_EQ(of(plan_of(5, 2, Strategy::kPassQ), constants_of({2, 1}, 4, 1)), RowStrategy::kLocal);
+  ScheduleConstants copies = two;
+  copies.replicated = true;
+  EXPECT_EQ(of(plan_of(5, 1, Strategy::kAuto, true), copies), RowStrategy::kLocal);
+  // A chunk of one token is no decode: every rank needs its K/V.
+  EXPECT_EQ(of(plan_of(5, 1, Strategy::kAuto, false), copies), RowStrategy::kPassKv);
+  EXPECT_EQ(home_member(plan_of(5, 1, Strategy::kAuto, true).rows[0], copies), 1);
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/layout.h"
+#include "plan/row_strategy.h"
 #include "plan/step_plan.h"
 
 namespace lariat {
@@ -21,6 +23,8 @@ struct PlanLimits {
   int32_t rows_max = 0;           // 0: any
   int64_t tokens_max = 0;         // new tokens over all rows; 0: any
   int32_t top_logprobs_max = 20;  // alternatives a position
+  // Of several ranks: what the schedule is derived from. Null: one rank, which has none.
+  std::shared_ptr<const ScheduleConstants> schedule = nullptr;
 };
 
 // Keeps scratch between steps; one caller at a time.
