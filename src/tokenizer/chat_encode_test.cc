@@ -13,7 +13,6 @@ namespace lariat {
 namespace {
 
 using nlohmann::ordered_json;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using Ids = std::vector<int32_t>;
 

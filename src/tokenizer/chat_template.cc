@@ -21,7 +21,7 @@ using jinja::Value;
 
 // Roles become parts of control tokens ('<|' + role + '|>'), so the known ones count as the template's text.
 Value message_value(const nlohmann::ordered_json& message) {
-  const Value plain = jinja::from_json(message);
+  Value plain = jinja::from_json(message);
   if (!plain.dict()) return plain;
   jinja::Dict d = *plain.dict();
   if (const Value* role = d.find("role"); role && role->text() && is_known_role(role->text()->bytes)) {

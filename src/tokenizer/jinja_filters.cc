@@ -152,7 +152,7 @@ Value items(Context& c, const Value& self, const Args& a) {
 
 Value integer(Context&, const Value& self, const Args& a) {
   a.check({"default"});
-  const Value otherwise = a.get(0, "default") ? *a.get(0, "default") : Value::of(int64_t{0});
+  Value otherwise = a.get(0, "default") ? *a.get(0, "default") : Value::of(int64_t{0});
   if (self.is_integer()) return Value::of(self.integer());
   double d = 0;
   if (self.is<double>()) {

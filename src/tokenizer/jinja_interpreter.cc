@@ -264,7 +264,7 @@ class Interpreter {
   }
 
   Value eval_unary(const Expr& e) {
-    const Value v = eval(*e.args[0]);
+    Value v = eval(*e.args[0]);
     if (e.name == "not") return Value::of(!truthy(v));
     if (!v.is_number()) type_fault(fmt::format("chat template: {}{} is not possible", e.name, type_name(v)));
     if (e.name == "+") return v;

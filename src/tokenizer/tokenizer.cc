@@ -87,7 +87,7 @@ Status Tokenizer::resolve(TokenizerConfig config, std::optional<std::vector<int3
   config_ = std::move(config);
   const auto id_of = [&](const std::string& token, std::string_view what) -> Result<std::optional<int32_t>> {
     if (token.empty()) return std::optional<int32_t>();
-    const auto id = token_id(token);
+    auto id = token_id(token);
     if (!id)
       return make_error(Errc::kCorruptData, fmt::format("{} \"{}\" is not in the vocabulary", what, token));
     return id;
