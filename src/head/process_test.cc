@@ -292,7 +292,7 @@ TEST(ChildProcessTest, SaysHowItEnded) {
   auto exits = ChildProcess::spawn("/bin/sh", {"sh", "-c", "exit 5"});
   ASSERT_TRUE(exits.ok());
   EXPECT_EQ((*exits)->wait(kTestDeadline)->text(), "exit code 5");
-  auto sleeps = ChildProcess::spawn("/bin/sh", {"sh", "-c", "sleep 1000"});
+  auto sleeps = ChildProcess::spawn("/bin/sh", {"sh", "-c", "exec sleep 1000"});
   ASSERT_TRUE(sleeps.ok());
   EXPECT_FALSE((*sleeps)->wait(milliseconds(20)));
   EXPECT_EQ((*sleeps)->kill().text(), "signal 9 (Killed)");
