@@ -61,9 +61,9 @@ AttentionConfig attention_config(const Decoder& decoder, const RankPlace& place,
 Result<std::unique_ptr<ModelExecutor>> ModelExecutor::create(std::shared_ptr<const Decoder> decoder,
                                                              std::unique_ptr<Stream> stream, RankPlace place,
                                                              ModelExecutorOptions options) {
-  LARIAT_ASSIGN(
-      ComputePlacement compute,
-      ComputePlacement::of_stripes(place.placement, place.shape.duplicates, place.replicated ? DecodeRows::kHome : DecodeRows::kEverywhere));
+  LARIAT_ASSIGN(ComputePlacement compute,
+                ComputePlacement::of_stripes(place.placement, place.shape.duplicates,
+                                             place.replicated ? DecodeRows::kHome : DecodeRows::kEverywhere));
   Group* world = place.groups ? place.groups->world.get() : nullptr;
   const StepAgreement agreement(world, place.comm_timeout);
   auto self =

@@ -123,10 +123,12 @@ def cmake_directions(root):
     for path in sorted((root / "src").glob("*/CMakeLists.txt")):
         text = path.read_text()
         for m in re.finditer(r"lariat_module\(\s*NAME\s+(\w+)([^)]*)\)", text):
-            module, rest = m.group(1), m.group(2)
+            module, rest = m.group(1).split("_")[0], m.group(2)
             deps = re.search(r"\bDEPS\s+((?:[a-z_]+\s*)+)", rest)
             for dep in deps.group(1).split() if deps else []:
-                known = module in CLOSURE and dep in CLOSURE[module] or module in NOT_MODULES.get(dep, [])
+                # comm_local is a library of the module comm.
+                home = dep if dep in DIRECT else dep.split("_")[0]
+                known = module in CLOSURE and home in CLOSURE[module] or module in NOT_MODULES.get(dep, [])
                 if not known and not any(h.startswith(dep + "/") for h in HEADERS.get(module, [])):
                     yield f"{path.relative_to(root)}:1: {module} may not depend on {dep} (docs/design.md section 6)"
 
