@@ -1,0 +1,229 @@
+// Many ranks answer as one: the pass-key prompts, lengths that divide nothing, and rows that do not feel
+// their batch.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/local_ranks.h"
+#include "app/text_codec.h"
+#include "app/tokenizer_files.h"
+#include "pages/page_allocator.h"
+
+namespace lariat {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A group with one page allocator; rows are fed through step plans as the scheduler would.
+class RankGroupUnderTest {
+ public:
+  RankGroupUnderTest(const OpenModel& model, LayoutOptions layout, int32_t context) {
+    layout.context = context;
+    layout.threads = 1;
+    layout.comm_timeout = std::chrono::seconds(60);
+    auto plan = resolve_plan(model, layout);
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    plan_ = *plan;
+    auto pages = PageAllocator::create(plan_.pages_total);
+    EXPECT_TRUE(pages.ok());
+    pages_.emplace(std::move(pages).value());
+    auto ranks = LocalRanks::load(model, layout, plan_, {.poison = true, .progress = {}});
+    EXPECT_TRUE(ranks.ok()) << ranks.error().message;
+    ranks_ = std::move(ranks).value();
+  }
+
+  struct Row {
+    RowId id;
+    std::vector<int32_t> ids;
+    std::vector<PageId> pages;
+    int32_t done = 0;
+  };
+
+  PlanRow next(Row& row, int32_t chunk) {
+    PlanRow r;
+    r.id = row.id;
+    r.pos0 = row.done;
+    r.n = std::min<int32_t>(chunk, static_cast<int32_t>(row.ids.size()) - row.done);
+    r.tokens.assign(row.ids.begin() + row.done, row.ids.begin() + row.done + r.n);
+    row.done += r.n;
+    const int64_t need =
+        (row.done + plan_.page_tokens - 1) / plan_.page_tokens - static_cast<int64_t>(row.pages.size());
+    EXPECT_TRUE(need <= 0 || pages_->take(need, row.pages));
+    r.pages = {row.pages};
+    if (row.done == static_cast<int32_t>(row.ids.size())) {
+      r.wanted = LogitsWanted::kLast;
+      r.sample = true;
+      r.sampling.temperature = 0;
+    }
+    return r;
+  }
+
+  StepOutcome step(std::vector<PlanRow> rows) {
+    StepPlan plan;
+    plan.step = StepId(++steps_);
+    plan.rows = std::move(rows);
+    auto outcome = ranks_->run(plan, [] { return true; });
+    EXPECT_TRUE(outcome.ok()) << outcome.error().message;
+    return outcome.ok() ? std::move(outcome).value() : StepOutcome{};
+  }
+
+  // Greedy tokens after `prompt`: at most n, up to and with `end`.
+  std::vector<int32_t> generate(const std::vector<int32_t>& prompt, int32_t chunk, int32_t n,
+                                int32_t end = -1) {
+    Row row{RowId(++rows_), prompt, {}, 0};
+    std::vector<int32_t> out;
+    while (static_cast<int32_t>(out.size()) < n) {
+      const StepOutcome outcome = step({next(row, chunk)});
+      if (outcome.rows.empty() || outcome.rows[0].failed) break;
+      if (row.done < static_cast<int32_t>(row.ids.size())) continue;
+      out.push_back(outcome.rows[0].token);
+      row.ids.push_back(outcome.rows[0].token);
+      if (out.back() == end) break;
+    }
+    pages_->release(row.pages);
+    return out;
+  }
+
+  LocalRanks& ranks() { return *ranks_; }
+
+ private:
+  ResolvedPlan plan_;
+  std::optional<PageAllocator> pages_;
+  std::unique_ptr<LocalRanks> ranks_;
+  uint64_t steps_ = 0;
+  uint64_t rows_ = 0;
+};
+
+OpenModel open(const std::string& name) {
+  auto model = open_model({.model = name, .random_weights = {}, .model_dirs = {}}, std::nullopt);
+  EXPECT_TRUE(model.ok()) << model.error().message;
+  return std::move(model).value();
+}
+
+class Needle : public testing::TestWithParam<LayoutOptions> {};
+
+TEST_P(Needle, PassKeysTo16K) {
+  const fs::path path = fs::path(LARIAT_SHARED_DIR) / "golden/needle-5m/cases.json";
+  if (!fs::exists(path)) GTEST_SKIP() << path << " is not here";
+  nlohmann::json cases;
+  std::ifstream(path) >> cases;
+  const OpenModel model = open("needle-5m");
+  const auto tokenizer = load_tokenizer(*model.files.files);
+  ASSERT_TRUE(tokenizer.ok());
+  const auto codec = ModelCodec::create(**tokenizer);
+  ASSERT_TRUE(codec.ok());
+  RankGroupUnderTest group(model, GetParam(), 16400);
+  int compared = 0;
+  for (const auto& c : cases) {
+    if (c.at("prompt_tokens") > 16384) continue;
+    ChatPrompt prompt;
+    prompt.messages = c.at("messages");
+    const auto ids = (*codec)->encode_chat(prompt);
+    ASSERT_TRUE(ids.ok()) << ids.error().message;
+    ASSERT_EQ(ids->size(), c.at("prompt_tokens").get<size_t>());
+    EXPECT_EQ(group.generate(*ids, 512, 32, 5), c.at("output_ids").get<std::vector<int32_t>>())
+        << c.at("prompt_tokens") << " tokens";
+    ++compared;
+  }
+  EXPECT_EQ(compared, 22);
+}
+
+LayoutOptions cp(int32_t ranks, int32_t interleave = 1) {
+  LayoutOptions layout;
+  layout.cp = ranks;
+  layout.interleave = interleave;
+  return layout;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Needle, testing::Values(cp(2), cp(3, 16)), [](const auto& param) {
+  return "cp" + std::to_string(param.param.cp) + "_interleave" + std::to_string(param.param.interleave);
+});
+
+std::vector<int32_t> random_ids(uint32_t seed, size_t n, uint32_t vocab) {
+  std::vector<int32_t> ids(n);
+  for (size_t i = 0; i < n; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    ids[i] = static_cast<int32_t>((seed >> 8) % vocab);
+  }
+  return ids;
+}
+
+// C21: lengths below the rank count, around tiles, and one that divides nothing.
+TEST(Ranks, LengthsThatDivideNothing) {
+  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
+  const OpenModel model = open(golden.string());
+  RankGroupUnderTest one(model, cp(1), 3100);
+  std::map<int, std::vector<int32_t>> want;
+  const std::vector<int> lengths{1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 65, 127, 2999};
+  const auto prompt = [](int n) { return random_ids(static_cast<uint32_t>(n), static_cast<size_t>(n), 512); };
+  for (const int n : lengths) want[n] = one.generate(prompt(n), INT32_MAX, 20);
+  for (const int32_t ranks : {2, 3, 4, 5}) {
+    for (const int32_t interleave : {1, 16}) {
+      RankGroupUnderTest many(model, cp(ranks, interleave), 3100);
+      for (const int n : lengths) {
+        for (const int32_t chunk : {INT32_MAX, 16, 7}) {
+          if (n > 1000 && chunk != INT32_MAX) continue;  // 2999 in steps of 7 adds minutes and no new shape
+          EXPECT_EQ(many.generate(prompt(n), chunk, 20), want[n])
+              << n << " tokens, " << ranks << " ranks, interleave " << interleave << ", chunk " << chunk;
+        }
+      }
+    }
+  }
+}
+
+// docs/design.md §9: with a fixed layout, strategy and chunking a row's bits do not depend on the batch.
+TEST(Ranks, BitsDoNotDependOnTheBatch) {
+  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
+  const OpenModel model = open(golden.string());
+  for (const LayoutOptions& base : {cp(2), cp(3, 16)}) {
+    for (const Strategy strategy : {Strategy::kPassKv, Strategy::kPassQ}) {
+      LayoutOptions layout = base;
+      layout.strategy = strategy;
+      std::map<int32_t, std::vector<float>> want;
+      for (const bool company : {false, true}) {
+        RankGroupUnderTest group(model, layout, 600);
+        std::map<int32_t, std::vector<float>> seen;
+        group.ranks().set_logits_tap([&](RowId row, TokenPos pos, std::span<const float> logits) {
+          if (row == RowId(1000)) seen[pos.get()].assign(logits.begin(), logits.end());
+        });
+        using Row = RankGroupUnderTest::Row;
+        Row row{RowId(1000), random_ids(4, 157, 512), {}, 0};
+        std::vector<Row> others;
+        for (uint32_t i = 0; company && i < 5; ++i) {
+          others.push_back({RowId(2000 + i), random_ids(90 + i, 3 + 50 * i, 512), {}, 0});
+        }
+        while (row.done < static_cast<int32_t>(row.ids.size())) {
+          std::vector<PlanRow> rows;
+          for (size_t i = 0; i < others.size() / 2; ++i) {
+            if (others[i].done < static_cast<int32_t>(others[i].ids.size()))
+              rows.push_back(group.next(others[i], 11));
+          }
+          rows.push_back(group.next(row, 48));
+          rows.back().wanted = LogitsWanted::kAll;
+          for (size_t i = others.size() / 2; i < others.size(); ++i) {
+            if (others[i].done < static_cast<int32_t>(others[i].ids.size()))
+              rows.push_back(group.next(others[i], 30));
+          }
+          group.step(std::move(rows));
+        }
+        ASSERT_EQ(seen.size(), 157u);
+        if (!company) {
+          want = seen;
+          continue;
+        }
+        for (const auto& [pos, logits] : want) {
+          ASSERT_EQ(std::memcmp(logits.data(), seen.at(pos).data(), logits.size() * sizeof(float)), 0)
+              << "position " << pos;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lariat
