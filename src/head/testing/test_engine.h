@@ -68,6 +68,7 @@ class Collected {
 
  private:
   void take(GenerationEvents events) {
+    std::function<void()> hook;
     {
       const std::lock_guard lock(mutex_);
       EXPECT_FALSE(closed_) << "an event after cancel() returned";
@@ -88,9 +89,11 @@ class Collected {
       }
       done_ = events.done;
       usage_ = events.usage;
+      hook = on_event;
+      // The last thing that touches this object: whoever waits for done may destroy it.
+      changed_.notify_all();
     }
-    if (on_event) on_event();
-    changed_.notify_all();
+    if (hook) hook();
   }
 
   std::mutex mutex_;
