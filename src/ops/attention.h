@@ -54,15 +54,18 @@ struct AttentionParams {
   Mask mask;
 };
 
-// Key splits: partials are formed over local slots [i*kKeySplit, (i+1)*kKeySplit) and merged in ascending
-// order, in prefill and decode alike. The boundaries depend on slots alone, so a row's bits depend neither on
-// the chunk it was computed in, nor on other rows, nor on the thread count.
+// Key splits: softmax starts anew at every local slot i*kKeySplit, and the splits' sums are merged in
+// ascending order (docs/design.md §3, before the division), in prefill and decode alike. Inside a split keys
+// go in tiles of 64 local slots. All boundaries depend on slots alone, so a row's bits depend neither on the
+// chunk it was computed in, nor on other rows, the thread count or the page size. Pages of whole blocks
+// (slots % kKvBlock == 0) are read in place; others are packed tile by tile, which costs decode about half
+// its speed.
 inline constexpr int kKeySplit = 1024;
 
-// Attends every row. Work is split over (row, kv head, query tile) and, for few queries, key splits.
-// Workspace is O(threads * tile) plus O(rows * H * Dv * splits) for decode's split partials, which is bounded
-// by splitting into at most a fixed number of groups of consecutive splits merged in order: never O(T * T),
-// never O(S). Bug (CHECK): shapes that disagree. Cost: 2 * T * S_visible * H * (k_dim + v_dim) flops.
+// Attends every row. Work is split over (row, kv head, query tile) and, where those are few for the threads,
+// over key splits, whose sums are kept for one wave of splits at a time: workspace is O(threads * tile) plus
+// a bounded wave, never O(T * T), never O(S). Bug (CHECK): shapes that disagree. Cost: 2 * T * S_visible * H
+// * (k_dim + v_dim) flops; one read of the visible K/V for each 96 query rows of a KV head.
 void attention(Stream& stream, const AttentionParams& params, std::span<const AttentionRow> rows);
 
 // Bytes of scratch that `attention` needs at most on a stream of `threads` threads (for capacity planning).
