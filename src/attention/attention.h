@@ -46,6 +46,14 @@ struct LayerInputs {
   int64_t v_stride = 0;
 };
 
+// K/V that a row's home rank decoded alone (replicated K/V only): positions [begin, end).
+struct HomeRow {
+  std::span<const std::vector<PageId>> pages;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int32_t home = 0;  // ring member
+};
+
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
@@ -58,6 +66,11 @@ class AttentionBackend {
   // rows' tokens are written. Every new token sees itself and its row's other new tokens as the mask says.
   // One rank: cannot fail. Many: comm's errors; the groups are dead then.
   virtual Status layer(LayerId layer, const LayerInputs& inputs, float* out) = 0;
+
+  // Gives every rank what the home ranks of `rows` have of them: when a row ends, moves, or is attended by
+  // pass_kv again. Every rank calls it with the same rows, between steps. Errors: as layer(), and
+  // kResourceExhausted (the groups are dead then too).
+  virtual Status share(std::span<const HomeRow> rows) = 0;
 
   // What the backend's groups have moved and waited since they were made.
   virtual CommCounters comm() const { return {}; }

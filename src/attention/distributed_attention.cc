@@ -189,10 +189,12 @@ Status DistributedAttention::take_memory() {
   LARIAT_RETURN_IF_ERROR(grow(lse_, std::max<int64_t>(1, tokens_) * config_.heads * kFloat, "attention"));
   LARIAT_RETURN_IF_ERROR(grow(own_queries_, own_queries * token, "queries"));
   LARIAT_RETURN_IF_ERROR(grow(queries_[0], blocks * std::max(own_queries, passing) * token, "queries"));
-  for (Buffer* buffer : {&queries_[1], &queries_[2]})
-    LARIAT_RETURN_IF_ERROR(grow(*buffer, shape_.members > 1 ? blocks * passing * token : 0, "queries"));
+  const int64_t turning = shape_.members > 1 ? passing : 0;
+  const int64_t joined = blocks > 1 ? gather_.tokens : 0;
+  LARIAT_RETURN_IF_ERROR(grow(queries_[1], blocks * std::max(turning, joined) * token, "queries"));
+  LARIAT_RETURN_IF_ERROR(grow(queries_[2], blocks * turning * token, "queries"));
   for (PartialSet& running : running_)
-    LARIAT_RETURN_IF_ERROR(running.reserve(blocks, passing, config_.heads, v_dim_max_));
+    LARIAT_RETURN_IF_ERROR(running.reserve(blocks, std::max(passing, joined), config_.heads, v_dim_max_));
   const int32_t gathered = std::max(blocks, shape_.members);
   for (PartialSet* set : {&aside_, &received_}) {
     LARIAT_RETURN_IF_ERROR(

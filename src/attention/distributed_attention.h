@@ -21,6 +21,7 @@ class DistributedAttention : public AttentionBackend {
 
   Status begin_step(std::span<const StepRow> rows) override;
   Status layer(LayerId layer, const LayerInputs& inputs, float* out) override;
+  Status share(std::span<const HomeRow> rows) override;
   CommCounters comm() const override;
 
  private:
@@ -66,6 +67,10 @@ class DistributedAttention : public AttentionBackend {
   Status rotate_row_queries(Call& call, const QueryRow& row, int32_t blocks);
   void attend_queries(Call& call, const QueryRow& row, const QueryOp& op, int32_t blocks);
   Status gather(Call& call);
+  void attend_gathered(Call& call);
+  void attend_gathered_heads(Call& call);
+  Status share_slots(const HomeRow& row, int64_t begin, int64_t n);
+  Status fail(Status status);
   Status finish(PendingPtr pending);
 
   AttentionConfig config_;

@@ -28,12 +28,14 @@ Status DistributedAttention::layer(LayerId layer, const LayerInputs& inputs, flo
     std::fill_n(all.out, row.n * config_.heads * call.layout().v_dim, 0.0f);
     std::fill_n(all.lse, row.n * config_.heads, -std::numeric_limits<float>::infinity());
   }
-  Status status = run(call);
-  if (!status.ok()) {
-    // The other group's peers wait for this rank too.
-    for (Group* group : {config_.comm.ring, config_.comm.duplicates})
-      if (group) group->abort(status.error());
-  }
+  return fail(run(call));
+}
+
+// After an error of one group the other group's peers wait for this rank too.
+Status DistributedAttention::fail(Status status) {
+  if (status.ok()) return status;
+  for (Group* group : {config_.comm.ring, config_.comm.duplicates})
+    if (group) group->abort(status.error());
   return status;
 }
 
@@ -228,61 +230,6 @@ void DistributedAttention::attend_local(Call& call) {
     attends.push_back(a);
   }
   attention(*config_.stream, call.params(config_.scale), attends);
-}
-
-// Decode: every member has the queries; each attends its stripe, and all merge all in ascending stripe order.
-Status DistributedAttention::gather(Call& call) {
-  const int v_dim = call.layout().v_dim;
-  const int64_t width = int64_t{config_.heads} * call.layout().k_dim;
-  const int32_t blocks = shape_.duplicates;
-  if (blocks > 1) LARIAT_RETURN_IF_ERROR(gather_queries(call, gather_));
-  const auto offsets = shape_.store.offsets(shape_.own_stripe());
-  aside_.shape(blocks, gather_.tokens, config_.heads, v_dim);
-  std::vector<AttentionRow> attends;
-  for (size_t i = 0; i < gather_.rows.size(); ++i) {
-    const StepRow& row = rows_[gather_.rows[i]];
-    for (int32_t d = 0; d < blocks; ++d) {
-      const PartialView to = aside_.view(d, gather_.first[i]);
-      AttentionRow a;
-      if (blocks == 1) {
-        a = call.own_queries(row);
-        a.accumulate = false;
-        a.out = to;
-      } else {
-        const float* q = queries_[0].as<float>().data() + (d * gather_.tokens + gather_.first[i]) * width;
-        a = call.some_queries(q, row.positions, row.n, to);
-      }
-      a.kv = call.pages(row);
-      a.positions = {shape_.store.period(), offsets.data(), static_cast<int32_t>(offsets.size())};
-      a.slot_end = shape_.stored(shape_.member, row.length);
-      attends.push_back(a);
-    }
-  }
-  attention(*config_.stream, call.params(config_.scale), attends);
-
-  PartialSet* mine = &aside_;
-  PartialSet* all = &received_;
-  if (blocks > 1) {
-    LARIAT_RETURN_IF_ERROR(merge_duplicates(call, gather_.tokens, aside_));
-    std::swap(mine, all);
-    for (int32_t d = 1; d < blocks; ++d)
-      merge_tokens(*config_.stream, mine->view(0), mine->view(d), gather_.tokens, config_.heads, v_dim);
-  }
-  if (shape_.members > 1) {
-    all->shape(shape_.members, gather_.tokens, config_.heads, v_dim);
-    const size_t bytes = all->block_bytes();
-    const Device device = config_.stream->device();
-    LARIAT_RETURN_IF_ERROR(finish(config_.comm.ring->all_gather(
-        {mine->data(), bytes, device}, {all->data(), bytes * static_cast<size_t>(shape_.members), device})));
-    mine = all;
-  }
-  for (int32_t m = 0; m < shape_.members; ++m)
-    for (size_t i = 0; i < gather_.rows.size(); ++i) {
-      const StepRow& row = rows_[gather_.rows[i]];
-      merge_tokens(*config_.stream, call.running(row), mine->view(m, gather_.first[i]), row.n, config_.heads,
-                   v_dim);
-    }
-  return Ok{};
 }
 
 }  // namespace lariat

@@ -162,6 +162,10 @@ class TestRank {
     for (const auto& step : steps) LARIAT_RETURN_IF_ERROR(run_step(step, answers));
     return Ok{};
   }
+  Status share(size_t sequence, int64_t begin, int64_t end, int32_t home) {
+    const HomeRow row{tables_[sequence], begin, end, home};
+    return backend_->share(std::span(&row, 1));
+  }
   AttentionBackend& backend() { return *backend_; }
   KvStore& store() { return *store_; }
   RankGroups& groups() { return groups_; }

@@ -12,6 +12,7 @@ class LocalAttention : public AttentionBackend {
 
   Status begin_step(std::span<const StepRow> rows) override;
   Status layer(LayerId layer, const LayerInputs& inputs, float* out) override;
+  Status share(std::span<const HomeRow>) override { return Ok{}; }
 
  private:
   Status check_row(const StepRow& row) const;
