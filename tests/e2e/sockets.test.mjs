@@ -1,0 +1,152 @@
+// What a library would never send or do: cut connections, split bytes, very long runs. C03, C30, C41 (e).
+import assert from 'node:assert/strict';
+import net from 'node:net';
+import { after, before, test } from 'node:test';
+import { eventually, Server, within } from './server.mjs';
+
+let server;
+before(async () => {
+  server = await Server.start();
+});
+after(async () => {
+  assert.ok(!server || (await server.stop()), 'the server ends on SIGTERM');
+});
+
+const post = (path, body) => {
+  const text = JSON.stringify(body);
+  return `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`;
+};
+const endless = (stream) => ({
+  messages: [{ role: 'user', content: 'Count.' }], stream, max_tokens: 50_000, ignore_eos: true,
+});
+const longPrefill = (stream) => ({
+  messages: [{ role: 'user', content: 'The lamp stood beside the river. '.repeat(8_000) }], stream, max_tokens: 1,
+});
+
+async function connect() {
+  const socket = net.connect({ port: server.port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.on('error', () => {});
+  await within(5_000, new Promise((done) => socket.once('connect', done)), 'connect');
+  return socket;
+}
+const received = (socket) => within(30_000, new Promise((done) => socket.once('data', done)), 'first bytes');
+const running = () => eventually(20_000, async () => {
+  const s = await server.state();
+  return s.requests.length > 0;
+}, 'a running request');
+
+async function free() {
+  await server.idle(2_000);
+  const answer = await server.post('/v1/completions', { prompt: 'The', max_tokens: 1 });
+  assert.equal(answer.status, 200);
+}
+
+test('C30 (a) close after the first chunk', async () => {
+  const socket = await connect();
+  socket.write(post('/v1/chat/completions', endless(true)));
+  await received(socket);
+  socket.destroy();
+  await free();
+});
+
+test('C30 (b) reset', async () => {
+  const socket = await connect();
+  socket.write(post('/v1/chat/completions', endless(true)));
+  await received(socket);
+  socket.resetAndDestroy();
+  await free();
+});
+
+test('C30 (c) close during a long prefill', async () => {
+  for (const stream of [true, false]) {
+    const socket = await connect();
+    socket.write(post('/v1/chat/completions', longPrefill(stream)));
+    await running();
+    socket.destroy();
+    await free();
+  }
+});
+
+test('C30 (d) close at once without stream', async () => {
+  const socket = await connect();
+  await new Promise((done) => socket.write(post('/v1/chat/completions', endless(false)), done));
+  await running();
+  socket.destroy();
+  await free();
+});
+
+test('C30 (f) a half-closed client gets its whole answer', async () => {
+  const body = { prompt: 'The pass key', max_tokens: 8, ignore_eos: true };
+  const whole = (await server.post('/v1/completions', body)).json.choices[0].text;
+  const socket = await connect();
+  socket.end(post('/v1/completions', body).replace('Host: x', 'Host: x\r\nConnection: close'));
+  let text = '';
+  socket.on('data', (d) => (text += d));
+  await within(30_000, new Promise((done) => socket.once('end', done)), 'the answer');
+  socket.destroy();
+  const final = text.slice(text.lastIndexOf('HTTP/1.1 200'));
+  assert.equal(JSON.parse(final.slice(final.indexOf('\r\n\r\n') + 4)).choices[0].text, whole);
+});
+
+test('C30 (g) close at the last token, many times', async () => {
+  const body = { prompt: 'The', max_tokens: 2, ignore_eos: true };
+  for (let i = 0; i < 50; ++i) {
+    const socket = await connect();
+    socket.write(post('/v1/completions', { ...body, stream: i % 2 === 0 }));
+    await received(socket);
+    if (i % 3) socket.destroy();
+    else socket.resetAndDestroy();
+  }
+  await free();
+  const gauges = await server.gauges();
+  assert.equal(gauges.lariat_requests_running, 0);
+});
+
+test('a stream read byte by byte is valid JSON (C41 e)', async () => {
+  const socket = await connect();
+  socket.end(post('/v1/completions', { prompt: 'The', max_tokens: 8, stream: true }).replace('Host: x', 'Host: x\r\nConnection: close'));
+  const bytes = [];
+  socket.on('data', (d) => bytes.push(...d));
+  await within(30_000, new Promise((done) => socket.once('end', done)), 'the stream');
+  socket.destroy();
+  const lines = Buffer.from(bytes).toString().split('\n').filter((l) => l.startsWith('data: '));
+  assert.equal(lines.at(-1), 'data: [DONE]');
+  for (const line of lines.slice(0, -1)) JSON.parse(line.slice(6));
+});
+
+test('C03 very long runs, while another stream goes on', async () => {
+  const stream = await fetch(`${server.url}/v1/chat/completions`, {
+    method: 'POST', body: JSON.stringify(endless(true)), signal: AbortSignal.timeout(240_000),
+  });
+  const reader = stream.body.getReader();
+  await within(30_000, reader.read(), 'first chunk');
+  const runs = ['a'.repeat(100_000), '^'.repeat(1_000_000), ' '.repeat(200_000), '中'.repeat(30_000)];
+  for (const run of runs) {
+    // Nothing is generated: the question is the tokenizer and what stands around it, not a long prefill.
+    const tokenized = within(60_000, server.post('/tokenize', { prompt: run }), 'tokenize');
+    await within(30_000, reader.read(), 'the other stream');
+    const { tokens } = (await tokenized).json;
+    const back = (await server.post('/detokenize', { tokens })).json.prompt;
+    assert.ok(back.endsWith(run), 'decode(encode(s)) == s');
+    if (tokens.length <= 131_072) continue;
+    const answer = await server.post('/v1/completions', { prompt: run, max_tokens: 1 });
+    assert.equal(answer.status, 400);
+    assert.equal(answer.json.error.code, 'context_length_exceeded');
+    assert.match(answer.json.error.message, new RegExp(`${tokens.length}.*131072`));
+  }
+  await within(30_000, reader.read(), 'the other stream');
+  await reader.cancel();
+  await free();
+});
+
+test('hostile bodies', async () => {
+  const deep = '{"messages":' + '['.repeat(10_000) + ']'.repeat(10_000) + '}';
+  for (const body of [deep, '\u0000', '{"messages":"\u0001"}', 'x', '[]', '{"messages":[{"role":"user","content":"\\ud800"}]}']) {
+    const answer = await server.post('/v1/chat/completions', body);
+    assert.equal(answer.status, 400, body.slice(0, 30));
+    assert.equal(answer.json.error.type, 'invalid_request_error');
+    assert.equal((await server.get('/health')).status, 200);
+  }
+  const large = await server.post('/v1/completions', JSON.stringify({ prompt: 'x'.repeat(17 << 20) }));
+  assert.equal(large.status, 413);
+});
