@@ -200,6 +200,29 @@ TEST(RequestParser, SplitsAnywhere) {
   }
 }
 
+// The end of a chunked body, one byte more each time.
+TEST(RequestParser, ByteByByte) {
+  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const char* body : {"3\r\nabc\r\n0\r\n\r\n", "3\r\nabc\r\n0\r\nTrailer: x\r\n\r\n", "0\r\n\r\n",
+                           "1;ext=y\r\nx\r\n000\r\n\r\n"}) {
+    RequestParser parser(4096, 100);
+    std::string buffer;
+    for (const char byte : head + body) {
+      ASSERT_FALSE(parser.done()) << body;
+      buffer += byte;
+      buffer.erase(0, parser.feed(buffer));
+    }
+    EXPECT_TRUE(parser.done()) << body << parser.error().message;
+  }
+  RequestParser broken(4096, 100);
+  std::string buffer;
+  for (const char byte : head + "0\r\n{broken\r\n\r\n") {
+    buffer += byte;
+    buffer.erase(0, broken.feed(buffer));
+  }
+  EXPECT_TRUE(broken.failed());
+}
+
 TEST(RequestParser, DecodesPaths) {
   EXPECT_EQ(decode_path("/v1/models/org%2Fname?x"), "/v1/models/org/name");
   EXPECT_EQ(decode_path("/%e4%B8%ad"), "/\xe4\xb8\xad");
