@@ -89,6 +89,7 @@ class Sequence {
   Status decode() {
     PlanRow row;
     row.n = 1;
+    row.strategy = Strategy::kGather;
     row.tokens = {token(length_)};
     row.wanted = LogitsWanted::kLast;
     row.sample = true;

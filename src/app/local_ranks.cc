@@ -6,12 +6,14 @@
 
 #include "comm/local/local_groups.h"
 #include "head/outcome_merge.h"
+#include "plan/schedule_hash.h"
 
 namespace lariat {
 
 Result<std::unique_ptr<LocalRanks>> LocalRanks::load(const OpenModel& model, const LayoutOptions& options,
                                                      const ResolvedPlan& plan, const ExecutorExtras& extras) {
   auto self = std::unique_ptr<LocalRanks>(new LocalRanks());
+  self->prefill_ = options.strategy;
   const Layout layout{.tp = options.tp, .cp = options.cp};
   const DecoderConfig& c = model.files.config;
   const LayoutShape shape =
@@ -37,6 +39,7 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::load(const OpenModel& model, con
                                                 .poison = extras.poison}));
     self->ranks_.push_back(std::move(executor));
   }
+  self->validator_.emplace(self->ranks_.front()->limits());
   return self;
 }
 
@@ -50,13 +53,19 @@ void LocalRanks::set_logits_tap(ModelExecutor::LogitsTap tap) {
 }
 
 Result<StepOutcome> LocalRanks::run(const StepPlan& plan, const ProgressFn& progress) {
-  if (ranks_.size() == 1) return ranks_.front()->run(plan, progress);
+  StepPlan sealed = plan;
+  for (PlanRow& row : sealed.rows) {
+    if (row.strategy == Strategy::kAuto) row.strategy = prefill_;
+  }
+  seal(sealed, ranks_.front()->place().constants);
+  LARIAT_RETURN_IF_ERROR(validator_->check(sealed, sealed.epoch));
+  if (ranks_.size() == 1) return ranks_.front()->run(sealed, progress);
   std::vector<std::optional<Result<StepOutcome>>> results(ranks_.size());
   {
     std::vector<std::jthread> threads;
     for (size_t r = 0; r < ranks_.size(); ++r) {
       threads.emplace_back([&, r] {
-        results[r] = ranks_[r]->run(plan, progress);
+        results[r] = ranks_[r]->run(sealed, progress);
         // Peers that wait for a rank that gave up must not wait for their deadline.
         if (!results[r]->ok() && !fails_rows_only(results[r]->error().code))
           groups_[r].abort(results[r]->error());

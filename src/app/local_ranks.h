@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "app/model_session.h"
 #include "comm/rank_groups.h"
+#include "plan/validate.h"
 #include "worker/model_executor.h"
 
 namespace lariat {
@@ -30,6 +32,8 @@ class LocalRanks final : public StepExecutor {
 
   std::vector<RankGroups> groups_;  // by rank; empty with one rank. Outlives the executors
   std::vector<std::unique_ptr<ModelExecutor>> ranks_;
+  Strategy prefill_ = Strategy::kAuto;  // of rows that leave it open
+  std::optional<PlanValidator> validator_;
   std::mutex tap_mutex_;
 };
 

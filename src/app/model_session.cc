@@ -149,24 +149,32 @@ Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& l
   return plan;
 }
 
-Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& options, Rank rank,
-                             RankGroups* groups) {
-  const DecoderConfig& c = model.files.config;
+Result<ScheduleConstants> schedule_constants(const DecoderConfig& c, const LayoutOptions& options) {
   const Layout layout{.tp = options.tp, .cp = options.cp};
   const LayoutShape shape =
       layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
   LARIAT_ASSIGN(Placement placement, stripe_placement(options, shape));
-  RankPlace place{
-      .layout = layout,
-      .rank = rank,
-      .shape = shape,
-      .placement = std::move(placement),
-      .replicated = options.kv_mode == KvMode::kReplicated && layout.cp > 1,
-      .prefill = options.strategy == Strategy::kPassQ ? RowStrategy::kPassQ : RowStrategy::kPassKv,
-      .choose = options.strategy == Strategy::kAuto,
-      .costs = {},
-      .groups = groups,
-      .comm_timeout = options.comm_timeout};
+  ScheduleConstants constants{.layout = layout,
+                              .placement = std::move(placement),
+                              .heads = static_cast<int32_t>(c.heads),
+                              .kv_heads = static_cast<int32_t>(c.kv_heads),
+                              .k_dim = static_cast<int32_t>(c.head_dim),
+                              .v_dim = static_cast<int32_t>(c.head_dim),
+                              .hidden = c.hidden,
+                              .kv_element_bytes = static_cast<int32_t>(dtype_size(options.kv_type)),
+                              .windows = {},
+                              .replicated = options.kv_mode == KvMode::kReplicated && layout.cp > 1};
+  for (const LayerMask& mask : c.masks) constants.windows.push_back(static_cast<int32_t>(mask.window));
+  return constants;
+}
+
+Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& options, Rank rank,
+                             RankGroups* groups) {
+  LARIAT_ASSIGN(ScheduleConstants constants, schedule_constants(model.files.config, options));
+  RankPlace place{.rank = rank,
+                  .constants = std::move(constants),
+                  .groups = groups,
+                  .comm_timeout = options.comm_timeout};
   return place;
 }
 

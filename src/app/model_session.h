@@ -48,6 +48,9 @@ struct ExecutorExtras {
   WeightsProgress progress;
 };
 
+// What every rank, and the head, derive a step's exchanges from.
+Result<ScheduleConstants> schedule_constants(const DecoderConfig& config, const LayoutOptions& layout);
+
 // Where `rank` stands under the layout. `groups` may be null with one rank.
 Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& layout, Rank rank,
                              RankGroups* groups);

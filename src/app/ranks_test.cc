@@ -40,6 +40,7 @@ class RankGroupUnderTest {
     std::vector<int32_t> ids;
     std::vector<PageId> pages;
     int32_t done = 0;
+    bool decoding = false;  // the prompt is in
   };
 
   PlanRow next(Row& row, int32_t chunk) {
@@ -56,6 +57,7 @@ class RankGroupUnderTest {
     if (row.done == static_cast<int32_t>(row.ids.size())) {
       r.wanted = LogitsWanted::kLast;
       r.sample = true;
+      if (row.decoding) r.strategy = Strategy::kGather;
       r.sampling.temperature = 0;
     }
     return r;
@@ -73,7 +75,7 @@ class RankGroupUnderTest {
   // Greedy tokens after `prompt`: at most n, up to and with `end`.
   std::vector<int32_t> generate(const std::vector<int32_t>& prompt, int32_t chunk, int32_t n,
                                 int32_t end = -1) {
-    Row row{RowId(++rows_), prompt, {}, 0};
+    Row row{RowId(++rows_), prompt, {}, 0, false};
     std::vector<int32_t> out;
     while (static_cast<int32_t>(out.size()) < n) {
       const StepOutcome outcome = step({next(row, chunk)});
@@ -81,6 +83,7 @@ class RankGroupUnderTest {
       if (row.done < static_cast<int32_t>(row.ids.size())) continue;
       out.push_back(outcome.rows[0].token);
       row.ids.push_back(outcome.rows[0].token);
+      row.decoding = true;
       if (out.back() == end) break;
     }
     pages_->release(row.pages);
@@ -192,10 +195,10 @@ TEST(Ranks, BitsDoNotDependOnTheBatch) {
           if (row == RowId(1000)) seen[pos.get()].assign(logits.begin(), logits.end());
         });
         using Row = RankGroupUnderTest::Row;
-        Row row{RowId(1000), random_ids(4, 157, 512), {}, 0};
+        Row row{RowId(1000), random_ids(4, 157, 512), {}, 0, false};
         std::vector<Row> others;
         for (uint32_t i = 0; company && i < 5; ++i) {
-          others.push_back({RowId(2000 + i), random_ids(90 + i, 3 + 50 * i, 512), {}, 0});
+          others.push_back({RowId(2000 + i), random_ids(90 + i, 3 + 50 * i, 512), {}, 0, false});
         }
         while (row.done < static_cast<int32_t>(row.ids.size())) {
           std::vector<PlanRow> rows;

@@ -89,6 +89,11 @@ Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const Mod
   EngineOptions engine;
   engine.model = served.context.id;
   engine.sched = sched_config(layout, served.files.config, served.capacity);
+  if (group.world > 1) {
+    LARIAT_ASSIGN(ScheduleConstants constants, schedule_constants(served.files.config, layout));
+    engine.schedule = std::make_shared<const ScheduleConstants>(std::move(constants));
+    engine.prefill = layout.strategy;
+  }
   engine.max_restarts = options.max_restarts;
   engine.request_timeout = ms(options.request_timeout_s);
   auto impl = std::make_unique<EngineImpl>(engine, std::make_unique<RankGroup>(group, std::move(factory)),

@@ -142,6 +142,7 @@ class Verifier {
     PlanRow plan_row;
     plan_row.pos0 = pos;
     plan_row.n = 1;
+    plan_row.strategy = Strategy::kGather;
     plan_row.tokens = {token};
     plan_row.wanted = LogitsWanted::kLast;
     plan_row.sample = true;

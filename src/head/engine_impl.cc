@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "head/hello_agreement.h"
+#include "plan/schedule_hash.h"
 
 namespace lariat {
 namespace {
@@ -197,8 +198,14 @@ void EngineImpl::expire(Time now) {
 
 void EngineImpl::schedule(Time now) {
   if (!ready_ || scheduler_->step_in_flight()) return;
-  const auto plan = scheduler_->next(now);
+  auto plan = scheduler_->next(now);
   if (!plan) return;
+  if (options_.schedule) {
+    for (PlanRow& row : plan->rows) {
+      if (row.strategy == Strategy::kAuto) row.strategy = options_.prefill;
+    }
+    seal(*plan, *options_.schedule);
+  }
   step_ = plan->step;
   step_rows_.clear();
   for (const PlanRow& row : plan->rows) step_rows_.insert(row.id);

@@ -16,6 +16,7 @@
 #include "head/engine.h"
 #include "head/generation.h"
 #include "head/worker_group.h"
+#include "plan/row_strategy.h"
 #include "sched/scheduler.h"
 
 namespace lariat {
@@ -25,6 +26,9 @@ struct EngineOptions {
   SchedConfig sched;         // pages_total, page_tokens and vocab are the ranks' to say
   int32_t max_restarts = 3;  // losses in a row, without a completed step, that requests survive
   int32_t top_logprobs_max = 20;
+  // Of several ranks: how prompts are attended, and what a plan's schedule hash is derived from.
+  Strategy prefill = Strategy::kAuto;
+  std::shared_ptr<const ScheduleConstants> schedule;
   std::chrono::milliseconds request_timeout{0};  // from submit to done; 0: none
   // Between attempts to form a group once max_restarts is spent, doubling.
   std::chrono::milliseconds retry_min{1'000};

@@ -4,7 +4,8 @@ namespace lariat {
 
 RowStrategy row_strategy(const PlanRow& row, const ScheduleConstants& c) {
   if (c.layout.world() == 1 || c.placement.stripes() == 1) return RowStrategy::kLocal;
-  if (c.replicated) return row.use_prev ? RowStrategy::kLocal : RowStrategy::kPassKv;
+  const bool is_decode = row.use_prev || row.strategy == Strategy::kGather;
+  if (c.replicated) return is_decode ? RowStrategy::kLocal : RowStrategy::kPassKv;
   if (row.n == 1 || row.strategy == Strategy::kGather) return RowStrategy::kGather;
   if (row.strategy == Strategy::kPassKv) return RowStrategy::kPassKv;
   if (row.strategy == Strategy::kPassQ) return RowStrategy::kPassQ;

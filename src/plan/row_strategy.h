@@ -28,8 +28,8 @@ struct ScheduleConstants {
 };
 
 // One token is decoded by gather, whatever the plan prefers; more by the plan's strategy, `auto` by cost.
-// With replicated K/V a row that continues its own last token is local to its home rank, and everything else
-// passes K/V. One rank: local.
+// With replicated K/V a row that decodes (it says gather, or continues its own last token) is local to its
+// home rank, and everything else passes K/V. One rank: local.
 RowStrategy row_strategy(const PlanRow& row, const ScheduleConstants& constants);
 
 // The ring member (c) that decodes a row of replicated K/V.

@@ -48,7 +48,7 @@ struct PlanRow {
   int32_t n = 0;                           // new tokens, >= 1
   std::vector<int32_t> tokens;             // n ids, or empty with use_prev
   bool use_prev = false;                   // n == 1: the token sampled for this row one step ago
-  Strategy strategy = Strategy::kAuto;
+  Strategy strategy = Strategy::kAuto;     // kGather: a token that is decoded, not part of a prompt
   LogitsWanted wanted = LogitsWanted::kNone;
   bool sample = false;  // draw the next token from the last position's logits
   PlanSampling sampling;

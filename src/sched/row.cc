@@ -72,6 +72,7 @@ PlanRow Row::plan(int64_t n, int32_t page_tokens, int32_t vocab) const {
   row.n = static_cast<int32_t>(n);
   row.tokens.reserve(static_cast<size_t>(n));
   for (int64_t pos = resident_; pos < end; ++pos) row.tokens.push_back(token_at(pos));
+  if (n == 1 && resident_ >= static_cast<int64_t>(request().prompt.size())) row.strategy = Strategy::kGather;
   if (end == length() && output_tokens() < request().max_tokens) {
     row.sample = true;
     row.wanted = LogitsWanted::kLast;

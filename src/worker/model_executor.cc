@@ -15,15 +15,15 @@ namespace {
 KvStoreConfig kv_config(const DecoderConfig& c, const DecoderShard& shard, const RankPlace& place,
                         const ModelExecutorOptions& options) {
   const auto dim = static_cast<int>(c.head_dim);
-  return {
-      .layers = static_cast<int>(c.layers),
-      .layout = {.dtype = options.kv_type,
-                 .kv_heads = static_cast<int>(shard.kv_heads.count),
-                 .k_dim = dim,
-                 .v_dim = dim,
-                 .slots = place.replicated ? options.page_tokens
-                                           : place.placement.page_slots(place.stripe(), options.page_tokens)},
-      .pages_total = options.pages_total};
+  return {.layers = static_cast<int>(c.layers),
+          .layout = {.dtype = options.kv_type,
+                     .kv_heads = static_cast<int>(shard.kv_heads.count),
+                     .k_dim = dim,
+                     .v_dim = dim,
+                     .slots = place.constants.replicated ? options.page_tokens
+                                                         : place.constants.placement.page_slots(
+                                                               place.stripe(), options.page_tokens)},
+          .pages_total = options.pages_total};
 }
 
 Mask mask_of(const DecoderConfig& c, int64_t layer) {
@@ -39,14 +39,14 @@ AttentionConfig attention_config(const Decoder& decoder, const RankPlace& place,
                          .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                          .groups = {kv},
                          .layers = {},
-                         .placement = place.placement,
+                         .placement = place.constants.placement,
                          .stripe = place.stripe(),
                          .comm = {}};
   if (place.groups) {
     config.comm = {.ring = place.groups->ring.get(),
                    .duplicates = place.groups->duplicates.get(),
-                   .replicated = place.replicated,
-                   .ring_block = place.ring_block,
+                   .replicated = place.constants.replicated,
+                   .ring_block = place.constants.ring_block,
                    .timeout = place.comm_timeout};
   }
   for (int64_t layer = 0; layer < c.layers; ++layer) {
@@ -61,13 +61,9 @@ AttentionConfig attention_config(const Decoder& decoder, const RankPlace& place,
 Result<std::unique_ptr<ModelExecutor>> ModelExecutor::create(std::shared_ptr<const Decoder> decoder,
                                                              std::unique_ptr<Stream> stream, RankPlace place,
                                                              ModelExecutorOptions options) {
-  LARIAT_ASSIGN(ComputePlacement compute,
-                ComputePlacement::of_stripes(place.placement, place.shape.duplicates,
-                                             place.replicated ? DecodeRows::kHome : DecodeRows::kEverywhere));
-  Group* world = place.groups ? place.groups->world.get() : nullptr;
-  const StepAgreement agreement(world, place.comm_timeout);
-  auto self =
-      std::unique_ptr<ModelExecutor>(new ModelExecutor(std::move(place), std::move(compute), agreement));
+  // The compute placement points into the executor's own place.
+  auto self = std::unique_ptr<ModelExecutor>(new ModelExecutor(std::move(place)));
+  LARIAT_ASSIGN(self->compute_, ComputePlacement::create(self->place_.constants));
   LARIAT_ASSIGN(self->kv_,
                 KvStore::create(kv_config(decoder->config(), decoder->shard(), self->place_, options)));
   if (options.poison) self->kv_->poison();
@@ -86,14 +82,23 @@ Hello ModelExecutor::hello() const {
   Hello h;
   std::copy(std::begin(options_.weights_hash), std::end(options_.weights_hash), h.weights_hash);
   h.kv_type = dtype_name(options_.kv_type);
-  h.store_pattern.assign(place_.placement.pattern().begin(), place_.placement.pattern().end());
+  h.store_pattern.assign(place_.constants.placement.pattern().begin(),
+                         place_.constants.placement.pattern().end());
   h.compute_pattern = h.store_pattern;
-  h.interleave = place_.placement.interleave();
+  h.interleave = place_.constants.placement.interleave();
   h.device = fmt::format("cpu, {}, {} threads", isa_name(), stream_->threads());
   h.page_tokens = options_.page_tokens;
   h.pages_total = options_.pages_total;
   h.vocab = static_cast<int32_t>(decoder_->config().vocab);
   return h;
+}
+
+PlanLimits ModelExecutor::limits() const {
+  PlanLimits limits = StepExecutor::limits();
+  limits.layout = place_.layout();
+  if (place_.layout().world() > 1)
+    limits.schedule = std::make_shared<const ScheduleConstants>(place_.constants);
+  return limits;
 }
 
 Result<ModelExecutor::Tokens> ModelExecutor::tokens_of(const StepPlan& plan) const {
@@ -125,7 +130,7 @@ Result<StepOutcome> ModelExecutor::run(const StepPlan& plan, const ProgressFn& p
   // A rank that cannot take its part says so in the first pass's agreement, where the others wait for it.
   const auto tokens = tokens_of(plan);
   const int64_t wait_before = attention_->comm().wait_us;
-  for (const Pass& pass : cut_passes(plan, compute_, workspace_.sizes.tokens_max)) {
+  for (const Pass& pass : cut_passes(plan, *compute_, workspace_.sizes.tokens_max)) {
     LARIAT_RETURN_IF_ERROR(run_pass(plan, pass, tokens, outcome, progress));
   }
   LARIAT_RETURN_IF_ERROR(share_tokens(plan, outcome));
@@ -142,7 +147,7 @@ Status ModelExecutor::run_pass(const StepPlan& plan, const Pass& pass, const Res
   if (ready.ok() && !progress()) ready = make_error(Errc::kCancelled, "the step was cancelled");
   LARIAT_RETURN_IF_ERROR(agreement_.ready(ready, plan.schedule_hash));
   // A rank alone may stop between layers; ranks that wait for each other stop between passes, together.
-  const bool alone = place_.layout.world() == 1;
+  const bool alone = place_.layout().world() == 1;
   const KeepGoing keep_going = [&] { return progress() || !alone; };
   LARIAT_RETURN_IF_ERROR(
       decoder_->forward(*stream_, workspace_, local.ids, local.positions, *attention_, keep_going));
@@ -156,41 +161,21 @@ Status ModelExecutor::prepare(const StepPlan& plan, const Pass& pass, const Toke
   for (const PassSegment& s : pass) {
     const PlanRow& row = plan.rows[s.row];
     const size_t first = local.positions.size();
-    compute_.positions(row, s, place_.c(), local.positions);
+    compute_->positions(row, s, place_.c(), local.positions);
     for (size_t k = first; k < local.positions.size(); ++k) {
       local.ids.push_back(tokens[s.row][static_cast<size_t>(local.positions[k] - row.pos0)]);
     }
     const auto n = static_cast<int64_t>(local.positions.size() - first);
-    const RowStrategy strategy = strategy_of(row, s);
-    if (strategy == RowStrategy::kLocal && n == 0) continue;  // another rank is its home
+    if (s.strategy == RowStrategy::kLocal && n == 0) continue;  // another rank is its home
     rows.push_back({.first = static_cast<int64_t>(first),
                     .n = n,
                     .length = int64_t{row.pos0} + s.first + s.n,
                     .pages = row.pages,
-                    .strategy = strategy,
+                    .strategy = s.strategy,
                     .resident = int64_t{row.pos0} + s.first});
   }
   for (StepRow& row : rows) row.positions = local.positions.data() + row.first;
   return attention_->begin_step(rows);
-}
-
-RowStrategy ModelExecutor::strategy_of(const PlanRow& row, const PassSegment& s) const {
-  if (place_.shape.stripes == 1) return RowStrategy::kLocal;
-  if (compute_.is_decode(row)) return place_.replicated ? RowStrategy::kLocal : RowStrategy::kGather;
-  if (row.strategy == Strategy::kPassKv || place_.replicated) return RowStrategy::kPassKv;
-  if (row.strategy == Strategy::kPassQ) return RowStrategy::kPassQ;
-  if (!place_.choose) return place_.prefill;
-  const KvLayout& kv = kv_->config().layout;
-  return choose_strategy({.resident = int64_t{row.pos0} + s.first,
-                          .new_tokens = s.n,
-                          .members = place_.layout.cp,
-                          .ring_block = place_.ring_block,
-                          .heads = place_.shape.heads,
-                          .kv_heads = kv.kv_heads,
-                          .k_dim = kv.k_dim,
-                          .v_dim = kv.v_dim,
-                          .kv_element_bytes = static_cast<int32_t>(dtype_size(kv.dtype))},
-                         place_.costs);
 }
 
 std::vector<ModelExecutor::Wanted> ModelExecutor::wanted_of(const StepPlan& plan, const Pass& pass) const {
@@ -201,10 +186,10 @@ std::vector<ModelExecutor::Wanted> ModelExecutor::wanted_of(const StepPlan& plan
     const int32_t from = row.wanted == LogitsWanted::kAll ? s.first : std::max(s.first, row.n - 1);
     for (int32_t i = from; i < s.first + s.n && row.wanted != LogitsWanted::kNone; ++i) {
       const TokenPos pos(row.pos0 + i);
-      if (compute_.owner(row, pos) == place_.c())
-        wanted.push_back({s.row, i, base + compute_.index(row, s, pos)});
+      if (compute_->owner(row, s, pos) == place_.c())
+        wanted.push_back({s.row, i, base + compute_->index(row, s, pos)});
     }
-    base += compute_.count(row, s, place_.c());
+    base += compute_->count(row, s, place_.c());
   }
   return wanted;
 }

@@ -45,8 +45,10 @@ class ModelExecutor : public StepExecutor {
                                                        ModelExecutorOptions options);
 
   Hello hello() const override;
+  PlanLimits limits() const override;
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
 
+  const RankPlace& place() const { return place_; }
   void set_logits_tap(LogitsTap tap) { tap_ = std::move(tap); }
 
  private:
@@ -58,8 +60,9 @@ class ModelExecutor : public StepExecutor {
   };
   using Tokens = std::vector<std::vector<int32_t>>;  // by row
 
-  ModelExecutor(RankPlace place, ComputePlacement compute, StepAgreement agreement)
-      : place_(std::move(place)), compute_(std::move(compute)), agreement_(agreement) {}
+  explicit ModelExecutor(RankPlace place)
+      : place_(std::move(place)),
+        agreement_(place_.groups ? place_.groups->world.get() : nullptr, place_.comm_timeout) {}
 
   Result<Tokens> tokens_of(const StepPlan& plan) const;
   // What this rank computes of a pass.
@@ -70,14 +73,13 @@ class ModelExecutor : public StepExecutor {
   Status run_pass(const StepPlan& plan, const Pass& pass, const Result<Tokens>& tokens, StepOutcome& outcome,
                   const ProgressFn& progress);
   Status prepare(const StepPlan& plan, const Pass& pass, const Tokens& tokens, LocalPass& local);
-  RowStrategy strategy_of(const PlanRow& row, const PassSegment& segment) const;
   std::vector<Wanted> wanted_of(const StepPlan& plan, const Pass& pass) const;
   Status judge_all(const StepPlan& plan, std::span<const Wanted> wanted, StepOutcome& outcome);
   void judge_block(const StepPlan& plan, std::span<const Wanted> block, StepOutcome& outcome);
   Status share_tokens(const StepPlan& plan, StepOutcome& outcome);
 
   RankPlace place_;
-  ComputePlacement compute_;
+  std::optional<ComputePlacement> compute_;  // of place_
   StepAgreement agreement_;
   ModelExecutorOptions options_;
   std::shared_ptr<const Decoder> decoder_;

@@ -42,12 +42,15 @@ RankPlace one_rank() {
   const auto& c = needle().config;
   auto placement = Placement::equal(1, 1);
   EXPECT_TRUE(placement.ok());
-  return {.layout = {.tp = 1, .cp = 1},
-          .rank = Rank(0),
-          .shape = layout_shape({.tp = 1, .cp = 1}, static_cast<int32_t>(c.heads),
-                                static_cast<int32_t>(c.kv_heads)),
-          .placement = *placement,
-          .costs = {}};
+  return {.rank = Rank(0),
+          .constants = {.layout = {.tp = 1, .cp = 1},
+                        .placement = *placement,
+                        .heads = static_cast<int32_t>(c.heads),
+                        .kv_heads = static_cast<int32_t>(c.kv_heads),
+                        .k_dim = static_cast<int32_t>(c.head_dim),
+                        .v_dim = static_cast<int32_t>(c.head_dim),
+                        .hidden = c.hidden,
+                        .windows = {}}};
 }
 
 std::unique_ptr<ModelExecutor> executor(int threads, int32_t pass_tokens, bool poison = true) {

@@ -6,16 +6,16 @@
 
 namespace lariat {
 
-Result<ComputePlacement> ComputePlacement::of_stripes(const Placement& stripes, int32_t duplicates,
-                                                      DecodeRows decode) {
-  std::vector<int32_t> pattern(stripes.pattern().begin(), stripes.pattern().end());
+Result<ComputePlacement> ComputePlacement::create(const ScheduleConstants& c) {
+  const int32_t duplicates = layout_shape(c.layout, c.heads, c.kv_heads).duplicates;
+  std::vector<int32_t> pattern(c.placement.pattern().begin(), c.placement.pattern().end());
   for (int32_t& stripe : pattern) stripe /= duplicates;
-  LARIAT_ASSIGN(Placement over_cp, Placement::create(std::move(pattern), stripes.interleave()));
-  return ComputePlacement(std::move(over_cp), decode);
+  LARIAT_ASSIGN(Placement over_cp, Placement::create(std::move(pattern), c.placement.interleave()));
+  return ComputePlacement(c, std::move(over_cp));
 }
 
 int64_t ComputePlacement::count(const PlanRow& row, const PassSegment& s, int32_t c) const {
-  if (is_decode(row)) return computes_decode(row, c) ? s.n : 0;
+  if (!is_shared(s)) return computes_whole(row, s, c) ? s.n : 0;
   const int64_t begin = int64_t{row.pos0} + s.first;
   return placement_.local_count(StripeIndex(c), begin + s.n) - placement_.local_count(StripeIndex(c), begin);
 }
@@ -23,8 +23,8 @@ int64_t ComputePlacement::count(const PlanRow& row, const PassSegment& s, int32_
 void ComputePlacement::positions(const PlanRow& row, const PassSegment& s, int32_t c,
                                  std::vector<int32_t>& out) const {
   const int32_t begin = row.pos0 + s.first;
-  if (is_decode(row)) {
-    if (computes_decode(row, c)) out.push_back(begin);
+  if (!is_shared(s)) {
+    for (int32_t i = 0; i < s.n && computes_whole(row, s, c); ++i) out.push_back(begin + i);
     return;
   }
   const int64_t first = placement_.local_count(StripeIndex(c), begin);
@@ -34,13 +34,13 @@ void ComputePlacement::positions(const PlanRow& row, const PassSegment& s, int32
   }
 }
 
-int32_t ComputePlacement::owner(const PlanRow& row, TokenPos pos) const {
-  return is_decode(row) && decode_ == DecodeRows::kHome ? home(row) : placement_.owner(pos).get();
+int32_t ComputePlacement::owner(const PlanRow& row, const PassSegment& s, TokenPos pos) const {
+  return s.strategy == RowStrategy::kLocal ? home_member(row, *constants_) : placement_.owner(pos).get();
 }
 
 int64_t ComputePlacement::index(const PlanRow& row, const PassSegment& s, TokenPos pos) const {
   const int64_t begin = int64_t{row.pos0} + s.first;
-  if (is_decode(row)) return 0;
+  if (!is_shared(s)) return pos.get() - begin;
   return placement_.local_slot(pos).get() - placement_.local_count(placement_.owner(pos), begin);
 }
 
@@ -83,8 +83,10 @@ std::vector<Pass> cut_passes(const StepPlan& plan, const ComputePlacement& compu
         flush();
         continue;
       }
-      const int64_t n = compute.is_decode(row) ? room : compute.tokens_within(room);
-      const PassSegment segment{r, first, static_cast<int32_t>(std::min<int64_t>(row.n - first, n))};
+      const RowStrategy strategy = compute.strategy(row);
+      const bool shared = strategy == RowStrategy::kPassKv || strategy == RowStrategy::kPassQ;
+      const int64_t n = std::min<int64_t>(row.n - first, shared ? compute.tokens_within(room) : room);
+      const PassSegment segment{r, first, static_cast<int32_t>(n), strategy};
       pass.push_back(segment);
       for (int32_t c = 0; c < compute.cp(); ++c)
         used[static_cast<size_t>(c)] += compute.count(row, segment, c);

@@ -8,11 +8,23 @@
 namespace lariat {
 namespace {
 
-ComputePlacement compute_of(std::vector<int32_t> shares, int32_t interleave, int32_t duplicates,
-                            DecodeRows decode) {
+ScheduleConstants constants_of(const std::vector<int32_t>& shares, int32_t interleave, int32_t duplicates,
+                               bool replicated) {
   const auto stripes = Placement::shares(shares, interleave);
   EXPECT_TRUE(stripes.ok());
-  auto compute = ComputePlacement::of_stripes(*stripes, duplicates, decode);
+  return {.layout = {.tp = duplicates, .cp = stripes->stripes() / duplicates},
+          .placement = *stripes,
+          .heads = duplicates,
+          .kv_heads = 1,
+          .k_dim = 16,
+          .v_dim = 16,
+          .hidden = 16,
+          .windows = {0},
+          .replicated = replicated};
+}
+
+ComputePlacement compute_of(const ScheduleConstants& constants) {
+  auto compute = ComputePlacement::create(constants);
   EXPECT_TRUE(compute.ok());
   return std::move(compute).value();
 }
@@ -24,6 +36,7 @@ StepPlan random_plan(std::mt19937& rng) {
     PlanRow row;
     row.id = RowId(rng());
     row.pos0 = static_cast<int32_t>(rng() % 100);
+    row.strategy = static_cast<Strategy>(rng() % 4);
     row.n = rng() % 3 == 0 ? 1 : 1 + static_cast<int32_t>(rng() % 300);
     plan.rows.push_back(row);
   }
@@ -37,8 +50,8 @@ TEST(PassPlan, EveryTokenOnceOnItsOwner) {
     const auto& share = shares[rng() % shares.size()];
     const int32_t interleave = std::vector<int32_t>{1, 3, 16}[rng() % 3];
     const int32_t duplicates = share.size() == 4 && rng() % 2 ? 2 : 1;
-    const DecodeRows decode = rng() % 2 ? DecodeRows::kEverywhere : DecodeRows::kHome;
-    const ComputePlacement compute = compute_of(share, interleave, duplicates, decode);
+    const ScheduleConstants constants = constants_of(share, interleave, duplicates, rng() % 2);
+    const ComputePlacement compute = compute_of(constants);
     const StepPlan plan = random_plan(rng);
     const int64_t tokens_max = 1 + static_cast<int64_t>(rng() % 200);
     SCOPED_TRACE("trial " + std::to_string(trial) + " tokens_max " + std::to_string(tokens_max));
@@ -61,14 +74,14 @@ TEST(PassPlan, EveryTokenOnceOnItsOwner) {
           used[static_cast<size_t>(c)] += static_cast<int64_t>(positions.size());
           for (size_t i = 0; i < positions.size(); ++i) {
             ++seen[static_cast<size_t>(positions[i] - row.pos0 - s.first)];
-            if (compute.owner(row, TokenPos(positions[i])) == c) {
+            if (compute.owner(row, s, TokenPos(positions[i])) == c) {
               ASSERT_EQ(compute.index(row, s, TokenPos(positions[i])), static_cast<int64_t>(i));
             } else {
-              ASSERT_TRUE(compute.is_decode(row) && decode == DecodeRows::kEverywhere);
+              ASSERT_EQ(s.strategy, RowStrategy::kGather);
             }
           }
         }
-        const bool everywhere = compute.is_decode(row) && decode == DecodeRows::kEverywhere;
+        const bool everywhere = s.strategy == RowStrategy::kGather;
         for (const int n : seen) ASSERT_EQ(n, everywhere ? compute.cp() : 1);
       }
       for (const int64_t u : used) ASSERT_LE(u, tokens_max);
@@ -82,7 +95,8 @@ TEST(PassPlan, OneRankFillsItsPasses) {
   plan.rows.resize(2);
   plan.rows[0].n = 70;
   plan.rows[1].n = 50;
-  const auto passes = cut_passes(plan, compute_of({1}, 1, 1, DecodeRows::kEverywhere), 64);
+  const ScheduleConstants constants = constants_of({1}, 1, 1, false);
+  const auto passes = cut_passes(plan, compute_of(constants), 64);
   ASSERT_EQ(passes.size(), 2u);
   EXPECT_EQ(passes[0], (Pass{{0, 0, 64}}));
   EXPECT_EQ(passes[1], (Pass{{0, 64, 6}, {1, 0, 50}}));
