@@ -106,7 +106,7 @@ TEST_F(HttpServerTest, BrokenRequests) {
         std::string("POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
         std::string("POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"),
         std::string("POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}"),
-        std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
+        std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n")}) {
     expect_error(ask(bytes), 400, bytes);
   }
   expect_error(ask("BREW /health HTTP/1.1\r\n\r\n"), 405, "BREW");
