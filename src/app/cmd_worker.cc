@@ -2,6 +2,7 @@
 #include "app/commands.h"
 #include "app/model_session.h"
 #include "app/options.h"
+#include "app/serving.h"
 #include "base/log.h"
 #include "worker/worker_main.h"
 
@@ -32,7 +33,7 @@ Result<int> cmd_worker(const OptionValues& values) {
   if (options.address.empty()) faults.add("--listen is needed; 'lariat serve' starts its ranks itself");
   options.rank.rank = static_cast<int32_t>(read_int(values, "rank", 0, {0, 1 << 20}, faults));
   options.rank.world = layout.tp * layout.cp;
-  options.rank.build_id = read_text(values, "build-id", "");
+  options.rank.build_id = build_id();
   options.rank.stall_timeout = std::chrono::milliseconds(
       static_cast<int64_t>(read_seconds(values, "stall-timeout", 300, 0.1, faults) * 1000));
   options.head_pid = static_cast<pid_t>(read_int(values, "parent", 0, {0, INT32_MAX}, faults));

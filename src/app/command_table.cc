@@ -22,10 +22,11 @@ constexpr OptionSpec kLayoutOptions[] = {
     {"kv-type", "T", "Type of K and V in the cache: f32, bf16 or f16 (default f32)"},
     {"context", "TOKENS", "Longest context served (default: the model's)"},
     {"kv-memory", "BYTES", "KV memory a rank, as 4G or 512M, or auto (default auto)"},
-    {"page-tokens", "N", "Tokens a KV page; rounded up to what the layout needs (default 64)"},
+    {"page-tokens", "N", "Tokens a KV page; rounded up to what the layout needs (default 64 a rank)"},
     {"comm-timeout", "S", "A rank waits this long on a peer (default 10)"},
     {"max-batch", "N", "Sequences in one step at most (default 8)"},
-    {"chunk-tokens", "N", "New tokens in one step at most, less at depth; 0: the whole prompt (default 512)"},
+    {"chunk-tokens", "N",
+     "New tokens in one step at most, less at depth; 0: the whole prompt (default 512 a cp rank)"},
 };
 
 constexpr OptionSpec kServeOptions[] = {
@@ -84,7 +85,6 @@ constexpr OptionSpec kWorkerOptions[] = {
     {"epoch", "N", "The group's epoch"},
     {"parent", "PID", "The head; the worker ends with it"},
     {"stall-timeout", "S", "Stuck in compute this long: dump stacks and exit 70"},
-    {"build-id", "ID", "The head's build"},
 };
 
 constexpr std::span<const OptionSpec> kServeGroups[] = {kModelOptions, kLayoutOptions, kServeOptions};

@@ -52,6 +52,16 @@ void LocalRanks::set_logits_tap(ModelExecutor::LogitsTap tap) {
   }
 }
 
+int64_t LocalRanks::bytes_sent() const {
+  int64_t sum = 0;
+  for (const RankGroups& g : groups_) {
+    for (const Group* group : {g.world.get(), g.tp.get(), g.ring.get(), g.duplicates.get()}) {
+      if (group) sum += group->counters().bytes_sent;
+    }
+  }
+  return sum;
+}
+
 Result<StepOutcome> LocalRanks::run(const StepPlan& plan, const ProgressFn& progress) {
   StepPlan sealed = plan;
   for (PlanRow& row : sealed.rows) {

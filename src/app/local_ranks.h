@@ -24,6 +24,9 @@ class LocalRanks final : public StepExecutor {
   Hello hello() const override { return ranks_.front()->hello(); }
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
 
+  // What all ranks' groups have sent since they were made.
+  int64_t bytes_sent() const;
+
   // Called by one rank at a time.
   void set_logits_tap(ModelExecutor::LogitsTap tap);
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "app/host_info.h"
 #include "base/log.h"
@@ -43,6 +44,14 @@ Result<Placement> stripe_placement(const LayoutOptions& options, const LayoutSha
     return make_error(Errc::kUnsupported, "--rank-shares: unequal shares need tp <= the model's KV heads");
   }
   return Placement::shares(options.rank_shares, options.interleave);
+}
+
+// Some 64 slots a rank, a multiple of the block in which slots are stored on every rank.
+int64_t default_page_tokens(const Placement& placement) {
+  constexpr int64_t kSlotsWanted = 64;
+  const int64_t unit = int64_t{placement.period()} * (kKvBlock / std::gcd(kKvBlock, placement.interleave()));
+  const int64_t wanted = kSlotsWanted * placement.stripes();
+  return unit * std::max<int64_t>(1, (wanted + unit / 2) / unit);
 }
 
 int64_t pass_tokens(const LayoutOptions& layout) {
@@ -130,7 +139,8 @@ Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& opti
                 .slot_block = kKvBlock};
   request.model_context = c.max_position;
   request.context = options.context;
-  request.page_tokens = options.page_tokens;
+  request.page_tokens =
+      options.page_tokens > 0 ? options.page_tokens : default_page_tokens(*request.placement);
   request.max_batch = options.max_batch;
   request.kv_memory_bytes = options.kv_memory > 0 ? options.kv_memory : auto_kv_bytes(request);
   Capacity result = capacity(request);

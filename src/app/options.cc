@@ -120,10 +120,10 @@ LayoutOptions read_layout_options(const OptionValues& v, Faults& faults) {
   out.kv_type = read_kv_type(v, faults);
   out.context = static_cast<int32_t>(read_int(v, "context", 0, {1, kTokensMax}, faults));
   out.kv_memory = read_bytes_or_auto(v, "kv-memory", faults);
-  out.page_tokens = static_cast<int32_t>(read_int(v, "page-tokens", out.page_tokens, {1, 1 << 20}, faults));
+  out.page_tokens = static_cast<int32_t>(read_int(v, "page-tokens", 0, {1, 1 << 20}, faults));
   out.max_batch = static_cast<int32_t>(read_int(v, "max-batch", out.max_batch, {1, 4096}, faults));
-  out.chunk_tokens =
-      static_cast<int32_t>(read_int(v, "chunk-tokens", out.chunk_tokens, {0, kTokensMax}, faults));
+  out.chunk_tokens = static_cast<int32_t>(
+      read_int(v, "chunk-tokens", int64_t{out.chunk_tokens} * out.cp, {0, kTokensMax}, faults));
   out.comm_timeout = std::chrono::milliseconds(
       static_cast<int64_t>(read_seconds(v, "comm-timeout", 10, 0.1, faults) * 1000));
   return out;
@@ -163,6 +163,7 @@ std::vector<std::string> layout_flags(const LayoutOptions& layout) {
       "--chunk-tokens", std::to_string(layout.chunk_tokens)};
   flags.insert(flags.end(), {"--comm-timeout",
                              fmt::format("{}", static_cast<double>(layout.comm_timeout.count()) / 1000)});
+  if (layout.page_tokens) flags.insert(flags.end(), {"--page-tokens", std::to_string(layout.page_tokens)});
   if (layout.context) flags.insert(flags.end(), {"--context", std::to_string(layout.context)});
   if (!layout.rank_shares.empty()) {
     flags.insert(flags.end(), {"--rank-shares", fmt::format("{}", fmt::join(layout.rank_shares, ","))});

@@ -33,9 +33,9 @@ struct LayoutOptions {
   int32_t threads = 0;         // per rank; resolved, never 0 after parsing
   std::optional<DType> dtype;  // absent: the file's
   DType kv_type = DType::kF32;
-  int32_t context = 0;    // 0: the model's
-  int64_t kv_memory = 0;  // bytes a rank; 0: auto
-  int32_t page_tokens = 64;
+  int32_t context = 0;      // 0: the model's
+  int64_t kv_memory = 0;    // bytes a rank; 0: auto
+  int32_t page_tokens = 0;  // 0: 64 a rank, in whole blocks
   int32_t max_batch = 8;
   int32_t chunk_tokens = 512;  // 0: whole prompt
   std::chrono::milliseconds comm_timeout{10'000};

@@ -11,6 +11,7 @@
 #include "app/text_codec.h"
 #include "app/tokenizer_files.h"
 #include "pages/page_allocator.h"
+#include "plan/net_bytes.h"
 
 namespace lariat {
 namespace {
@@ -174,6 +175,36 @@ TEST(Ranks, LengthsThatDivideNothing) {
               << n << " tokens, " << ranks << " ranks, interleave " << interleave << ", chunk " << chunk;
         }
       }
+    }
+  }
+}
+
+// What `plan` says crosses between ranks is what the groups count, for prompts and for decoded tokens.
+TEST(Ranks, NetworkBytesAreWhatPlanSays) {
+  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
+  const OpenModel model = open(golden.string());
+  for (const auto& [tp, ranks] : {std::pair{1, 2}, {1, 3}, {2, 1}, {2, 2}, {4, 1}}) {
+    for (const Strategy strategy : {Strategy::kPassKv, Strategy::kPassQ}) {
+      LayoutOptions layout = cp(ranks);
+      layout.tp = tp;
+      layout.strategy = strategy;
+      const auto constants = schedule_constants(model.files.config, layout);
+      ASSERT_TRUE(constants.ok());
+      RankGroupUnderTest group(model, layout, 600);
+      using Row = RankGroupUnderTest::Row;
+      Row row{RowId(1), random_ids(3, 400, 512), {}, 0, false};
+      int64_t want = 0;
+      int64_t before = group.ranks().bytes_sent();
+      while (row.done < 400) group.step({group.next(row, 128)});
+      want = prefill_net_bytes(*constants, 400, 128, strategy);
+      const auto close = [&](int64_t got) {
+        // Beside the schedule: agreements before each pass, tokens, and the head's parts of logits.
+        return std::abs(got - want) <= want / 20 + 300000;
+      };
+      EXPECT_TRUE(close(group.ranks().bytes_sent() - before))
+          << "tp " << tp << " cp " << ranks << ": sent " << group.ranks().bytes_sent() - before
+          << ", planned " << want;
     }
   }
 }

@@ -37,7 +37,7 @@ std::vector<std::string> rank_args(const ModelOptions& model, const LayoutOption
   const std::vector<std::string> flags = layout_flags(layout);
   args.insert(args.end(), flags.begin(), flags.end());
   args.insert(args.end(), {"--stall-timeout", fmt::format("{}", serve.stall_timeout_s), "--parent",
-                           std::to_string(getpid()), "--build-id", build_id()});
+                           std::to_string(getpid())});
   return args;
 }
 
@@ -127,6 +127,7 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
                      .created = static_cast<int64_t>(std::time(nullptr))};
   LayoutOptions settled = options;
   settled.context = static_cast<int32_t>(served->capacity.context);
+  settled.page_tokens = static_cast<int32_t>(served->capacity.page_tokens);
   settled.kv_memory = served->capacity.pages_total * served->capacity.ranks.front().page_bytes;
   LARIAT_ASSIGN(served->engine, start_engine(*served, model_options, settled, serve));
   return served;
