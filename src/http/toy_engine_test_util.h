@@ -140,7 +140,8 @@ class ToyEngine : public Engine {
         t.logprob = -1.5f;
       }
     }
-    const bool fail = row.produced == script_.fail_after, stop = row.produced == script_.stop_after;
+    const bool fail = script_.fail_after >= 0 && row.produced >= script_.fail_after;
+    const bool stop = row.produced == script_.stop_after;
     const bool nothing = r.max_tokens == 0;
     const bool last = row.produced + 1 == r.max_tokens;
     for (int32_t c = 0; c < r.n; ++c) {
