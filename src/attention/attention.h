@@ -72,6 +72,9 @@ class AttentionBackend {
   // kResourceExhausted (the groups are dead then too).
   virtual Status share(std::span<const HomeRow> rows) = 0;
 
+  // Bytes of buffers it holds now, beside the stream's scratch.
+  virtual int64_t workspace_bytes() const { return 0; }
+
   // What the backend's groups have moved and waited since they were made.
   virtual CommCounters comm() const { return {}; }
 };
@@ -102,6 +105,19 @@ struct AttentionConfig {
   StripeIndex stripe;              // this rank's: c * R + t % R
   StripeComm comm = {};
 };
+
+// Bytes the backend's workspace_bytes() reaches at most, for steps of which no ring member computes more than
+// `tokens_max` tokens. `layout`: of the cache group with the largest slots. 0 with one rank.
+struct StripeWorkspace {
+  int32_t members = 1;
+  int32_t duplicates = 1;
+  bool replicated = false;
+  int64_t ring_block = 4096;
+  int heads = 0;  // on this rank
+  KvLayout layout;
+  int64_t tokens_max = 0;
+};
+int64_t stripe_workspace_bytes(const StripeWorkspace& shape);
 
 // The backend for a layout. kInvalidArgument for stores that do not fit the layers or the placement, and for
 // groups that do not fit it.

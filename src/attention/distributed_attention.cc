@@ -209,4 +209,25 @@ Status DistributedAttention::take_memory() {
   return Ok{};
 }
 
+int64_t DistributedAttention::workspace_bytes() const {
+  size_t bytes = lse_.size() + own_queries_.size();
+  for (const Buffer& b : blocks_) bytes += b.size();
+  for (const Buffer& q : queries_) bytes += q.size();
+  for (const PartialSet* set : {&running_[0], &running_[1], &aside_, &received_})
+    bytes += set->reserved_bytes();
+  return static_cast<int64_t>(bytes);
+}
+
+int64_t stripe_workspace_bytes(const StripeWorkspace& s) {
+  if (s.members * s.duplicates == 1) return 0;
+  const int64_t blocks = s.replicated ? 1 : s.duplicates;
+  const int64_t tokens = std::max<int64_t>(1, s.tokens_max) * s.heads;
+  const int64_t query = tokens * s.layout.k_dim * kFloat;
+  const int64_t partial = tokens * (s.layout.v_dim + 1) * kFloat;
+  const int64_t ring =
+      (s.members > 1 ? kRingBuffers : 1) * block_bytes(s.layout)(std::max<int64_t>(1, s.ring_block));
+  return tokens * kFloat + query + (s.members > 1 ? 3 : 2) * blocks * query +
+         (2 * blocks + 2 * std::max<int64_t>(blocks, s.members)) * partial + ring;
+}
+
 }  // namespace lariat

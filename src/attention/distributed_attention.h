@@ -22,6 +22,7 @@ class DistributedAttention : public AttentionBackend {
   Status begin_step(std::span<const StepRow> rows) override;
   Status layer(LayerId layer, const LayerInputs& inputs, float* out) override;
   Status share(std::span<const HomeRow> rows) override;
+  int64_t workspace_bytes() const override;
   CommCounters comm() const override;
 
  private:

@@ -180,6 +180,39 @@ TEST(DistributedNet, MovesWhatThePlanDerives) {
   check_against_plan({.members = 3, .shares = {}, .replicated = true}, copies);
 }
 
+// The prediction that `plan` prints holds for every mixture of rows; it is of the right size, too.
+TEST(DistributedNet, WorkspaceStaysWithinItsPrediction) {
+  const Steps steps{{{0, 0, 40, RowStrategy::kPassKv, 0}, {1, 0, 20, RowStrategy::kPassQ, 0}},
+                    {{0, 40, 9, RowStrategy::kPassQ, 0}, {1, 20, 15, RowStrategy::kPassKv, 0}},
+                    {{0, 49, 1, RowStrategy::kGather, 0}, {1, 35, 1, RowStrategy::kGather, 0}}};
+  for (const WorldShape& shape :
+       {WorldShape{.members = 3, .shares = {}, .ring_block = 16},
+        WorldShape{.members = 1, .duplicates = 3, .shares = {}, .heads = 2, .kv_heads = 1},
+        WorldShape{.members = 2, .duplicates = 2, .shares = {}, .heads = 2, .kv_heads = 1}}) {
+    SCOPED_TRACE(shape.str());
+    const std::vector<TestSequence> sequences{make_sequence(shape, 50, 1), make_sequence(shape, 36, 2)};
+    const int64_t bound = stripe_workspace_bytes({.members = shape.members,
+                                                  .duplicates = shape.duplicates,
+                                                  .ring_block = shape.ring_block,
+                                                  .heads = shape.heads,
+                                                  .layout = {DType::kF32, shape.kv_heads, kDim, kDim, 16},
+                                                  .tokens_max = (60 + shape.members - 1) / shape.members});
+    auto groups = make_local_rank_groups({shape.duplicates, shape.members}, shape.duplicates);
+    std::vector<std::thread> threads;
+    for (int32_t r = 0; r < shape.ranks(); ++r)
+      threads.emplace_back([&, r] {
+        TestRank rank(shape, groups[static_cast<size_t>(r)], sequences);
+        std::vector<Answer> answers;
+        for (const TestSequence& s : sequences)
+          answers.push_back(Answer(layer_masks().size(), std::vector<float>(s.q.size())));
+        EXPECT_TRUE(rank.run(steps, answers).ok());
+        EXPECT_LE(rank.backend().workspace_bytes(), bound);
+        EXPECT_GT(4 * rank.backend().workspace_bytes(), bound);
+      });
+    for (std::thread& t : threads) t.join();
+  }
+}
+
 TEST(DistributedNet, WaitsAreMeasured) {
   const WorldShape shape{.members = 2, .shares = {}};
   const std::vector<TestSequence> sequences{make_sequence(shape, 64, 1)};

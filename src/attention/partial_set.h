@@ -22,6 +22,7 @@ class PartialSet {
   void set_identity();
 
   std::byte* data() { return buffer_.data(); }
+  size_t reserved_bytes() const { return buffer_.size(); }
   std::byte* block(int32_t i) { return data() + static_cast<size_t>(i) * block_bytes(); }
   size_t block_bytes() const { return bytes(1, tokens_, heads_, v_dim_); }
   static size_t bytes(int32_t blocks, int64_t tokens, int heads, int v_dim);
