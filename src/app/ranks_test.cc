@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "app/local_ranks.h"
 #include "app/text_codec.h"
@@ -135,6 +136,30 @@ TEST_P(Needle, PassKeysTo16K) {
   EXPECT_EQ(compared, 22);
 }
 
+// The prompt's lines with the one that answers its question moved to line `at`; the answer is the same.
+struct MovedNeedle {
+  std::string text;
+  std::string before;  // the text in front of the needle
+};
+MovedNeedle move_needle(const std::string& content, const std::string& answer, size_t at) {
+  std::vector<std::string> lines = split(content, '\n');
+  const std::string question = lines.back();
+  lines.pop_back();
+  const auto needle = std::find(lines.begin(), lines.end(), answer);
+  EXPECT_NE(needle, lines.end()) << answer;
+  if (needle != lines.end()) lines.erase(needle);
+  MovedNeedle moved;
+  for (size_t i = 0; i <= lines.size(); ++i) {
+    if (i == at) {
+      moved.before = moved.text;
+      moved.text += answer + "\n";
+    }
+    if (i < lines.size()) moved.text += lines[i] + "\n";
+  }
+  moved.text += question;
+  return moved;
+}
+
 LayoutOptions cp(int32_t ranks, int32_t interleave = 1) {
   LayoutOptions layout;
   layout.cp = ranks;
@@ -145,6 +170,43 @@ LayoutOptions cp(int32_t ranks, int32_t interleave = 1) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Needle, testing::Values(cp(2), cp(3, 16)), [](const auto& param) {
   return "cp" + std::to_string(param.param.cp) + "_interleave" + std::to_string(param.param.interleave);
 });
+
+// Depth x length x ranks: runs of 16 positions stay on a rank, and the needle sits on each rank in turn.
+TEST(Ranks, NeedleOnEachRankInTurn) {
+  const fs::path path = fs::path(LARIAT_SHARED_DIR) / "golden/needle-5m/cases.json";
+  if (!fs::exists(path)) GTEST_SKIP() << path << " is not here";
+  nlohmann::json cases;
+  std::ifstream(path) >> cases;
+  const OpenModel model = open("needle-5m");
+  const auto tokenizer = load_tokenizer(*model.files.files);
+  ASSERT_TRUE(tokenizer.ok());
+  const auto codec = ModelCodec::create(**tokenizer);
+  ASSERT_TRUE(codec.ok());
+  for (const int32_t ranks : {2, 3, 5}) {
+    RankGroupUnderTest group(model, cp(ranks, 16), 4100);
+    std::set<int32_t> hit;
+    for (const size_t which : {0, 6, 12}) {  // some 150, 950 and 3,950 tokens
+      const std::string content = cases[which].at("messages")[0].at("content");
+      const std::string output = cases[which].at("output");
+      const auto lines = static_cast<size_t>(std::count(content.begin(), content.end(), '\n'));
+      for (size_t depth = 0; depth < 6; ++depth) {
+        const MovedNeedle moved = move_needle(content, output, depth * (lines - 1) / 5);
+        ChatPrompt prompt;
+        prompt.messages = nlohmann::json::array({{{"role", "user"}, {"content", moved.text}}});
+        const auto ids = (*codec)->encode_chat(prompt);
+        ASSERT_TRUE(ids.ok());
+        // The user's text starts a few tokens in; a run of 16 is long enough for that not to matter here.
+        const auto before = (*codec)->encode(moved.before);
+        ASSERT_TRUE(before.ok());
+        hit.insert(static_cast<int32_t>(before->size() / 16 % static_cast<size_t>(ranks)));
+        const auto out = group.generate(*ids, 512, 32, 5);
+        EXPECT_EQ((*tokenizer)->decode(out, true), output)
+            << ranks << " ranks, case " << which << ", depth " << depth;
+      }
+    }
+    EXPECT_EQ(hit.size(), static_cast<size_t>(ranks)) << "no needle began on some rank";
+  }
+}
 
 std::vector<int32_t> random_ids(uint32_t seed, size_t n, uint32_t vocab) {
   std::vector<int32_t> ids(n);
