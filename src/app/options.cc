@@ -158,7 +158,6 @@ std::vector<std::string> layout_flags(const LayoutOptions& layout) {
       "--dtype",        layout.dtype ? std::string(dtype_name(*layout.dtype)) : "auto",
       "--kv-type",      std::string(dtype_name(layout.kv_type)),
       "--kv-memory",    layout.kv_memory ? std::to_string(layout.kv_memory) : "auto",
-      "--page-tokens",  std::to_string(layout.page_tokens),
       "--max-batch",    std::to_string(layout.max_batch),
       "--chunk-tokens", std::to_string(layout.chunk_tokens)};
   flags.insert(flags.end(), {"--comm-timeout",
