@@ -1,6 +1,10 @@
 # Shared by the parts of scripts/test. A part prints "RESULT passed=N failed=N skipped=N" last.
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
+# Names and lines in a sanitizer's report.
+symbolizer=/usr/lib/llvm-19/bin/llvm-symbolizer
+export ASAN_OPTIONS="external_symbolizer_path=$symbolizer" TSAN_OPTIONS="external_symbolizer_path=$symbolizer"
+
 result() { echo "RESULT passed=$1 failed=$2 skipped=${3:-0}"; }
 
 configure() { cmake --preset "$1" "${@:2}" || die "cmake --preset $1 failed"; }
