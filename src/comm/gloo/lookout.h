@@ -1,0 +1,67 @@
+// Threads that end waits: one a peer for its obituary, one for deadlines.
+#pragma once
+
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "comm/gloo/transfer.h"
+#include "comm/group.h"
+
+namespace lariat {
+
+// Why a wait ended. kNews: news() says why; kDeadline: the transfer is still open.
+enum class WaitEnd : uint8_t { kDone, kFailed, kDeadline, kNews };
+
+class Lookout {
+ public:
+  // Posts a receive to every peer. May throw whatever Gloo throws.
+  Lookout(gloo::transport::Context& context, int32_t world, int32_t rank);
+  ~Lookout();
+  Lookout(const Lookout&) = delete;
+  Lookout& operator=(const Lookout&) = delete;
+
+  // What a peer's obituary said, or that its connection has closed: whichever came first. That a peer has
+  // left in order is no news: what it sent before is good, and whatever depends on more fails by itself.
+  std::optional<Error> news();
+  // Why the connection to `peer` has closed, for which it waits, or other news.
+  std::optional<Error> news_of(int32_t peer, Deadline deadline);
+  // Ends the waits that heed news.
+  void tell(const Error& why);
+
+  // Any thread. A wait for an obituary's own sending does not heed news.
+  WaitEnd wait(Transfer& transfer, Deadline deadline, bool heed_news = true);
+
+ private:
+  struct Watch {
+    std::vector<char> text;
+    std::unique_ptr<Transfer> receive;
+    std::thread thread;
+    std::optional<Error> left;
+  };
+  struct Waiter {
+    Transfer* transfer;
+    Deadline deadline;
+    bool heed_news;
+    bool expired = false;
+  };
+  void watch(Watch& peer);
+  void keep_time();
+  void tell_locked(const Error& why);
+
+  std::mutex mutex_;
+  std::condition_variable time_changed_, news_came_;
+  std::optional<Error> news_;
+  std::list<Waiter> waiters_;
+  Deadline armed_ = Deadline::max();  // when keep_time looks again
+  bool stopping_ = false;
+  std::vector<Watch> watches_;
+  std::thread clock_;
+};
+
+}  // namespace lariat

@@ -1,0 +1,362 @@
+// Ranks that die, stop, abort or never come: who is left is told who it was, soon, and forms again.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
+
+#include "comm/gloo/gloo_groups.h"
+#include "comm/gloo/meeting.h"
+#include "comm/gloo/test_ranks.h"
+
+namespace lariat {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Ranks;
+using test::TempDir;
+
+// News of a death takes milliseconds; the rest is for a loaded machine.
+constexpr auto kPrompt = 1000ms;
+
+#define FAIL_UNLESS(cond, ...)              \
+  if (!(cond))                              \
+  return std::string(#cond) + " at line " + \
+         std::to_string(__LINE__) __VA_OPT__(+": " + std::string(__VA_ARGS__))
+
+GlooOptions options_of(const TempDir& dir, int32_t world, int32_t rank, const std::string& prefix = "1") {
+  GlooOptions o;
+  o.store_dir = dir.path();
+  o.prefix = prefix;
+  o.layout = {1, world};
+  o.rank = Rank(rank);
+  o.connect_timeout = 30s;
+  return o;
+}
+
+int64_t ms_since(CommClock::time_point since) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(CommClock::now() - since).count();
+}
+
+// A collective large enough to be under way when something happens to it.
+struct Bulk {
+  static constexpr size_t kBytes = size_t{64} << 20;
+  std::vector<char> own = std::vector<char>(kBytes, 1);
+  std::vector<char> all;
+
+  PendingPtr start(Group& g) {
+    all.resize(kBytes * static_cast<size_t>(g.size()));
+    return g.all_gather({own.data(), own.size(), {}}, {all.data(), all.size(), {}});
+  }
+  Status run(Group& g, Deadline deadline) { return start(g)->wait(deadline); }
+};
+
+TEST(GlooLoss, KilledRankIsNamedAndTheGroupFormsAgain) {
+  const TempDir dir;
+  Ranks ranks;
+  const auto survive = [&](int32_t r) -> std::string {
+    auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
+    FAIL_UNLESS(groups.ok(), groups.error().message);
+    Bulk bulk;
+    while (true) {  // rank 2 dies within one of them
+      const auto since = CommClock::now();
+      const Status status = bulk.run(*groups->world, CommClock::now() + 30s);
+      if (status.ok()) continue;
+      FAIL_UNLESS(status.error().code == Errc::kUnavailable, status.error().message);
+      FAIL_UNLESS(status.error().param == "rank 2", status.error().message);
+      FAIL_UNLESS(status.error().message.find("rank 2") != std::string::npos, status.error().message);
+      FAIL_UNLESS(CommClock::now() - since < kPrompt + 2s, std::to_string(ms_since(since)));
+      break;
+    }
+    auto since = CommClock::now();
+    FAIL_UNLESS(!groups->ring->barrier()->wait(CommClock::now() + 30s).ok());
+    FAIL_UNLESS(CommClock::now() - since < kPrompt);
+    since = CommClock::now();
+    *groups = RankGroups{};
+    auto again = make_gloo_rank_groups(options_of(dir, 3, r, "2"));
+    FAIL_UNLESS(again.ok(), again.error().message);
+    FAIL_UNLESS(again->world->barrier()->wait(CommClock::now() + 30s).ok());
+    if (r == 0) std::fprintf(stderr, "formed again in %ld ms\n", static_cast<long>(ms_since(since)));
+    FAIL_UNLESS(CommClock::now() - since < kPrompt, std::to_string(ms_since(since)));
+    return "";
+  };
+  ranks.start([&] { return survive(0); });
+  ranks.start([&] { return survive(1); });
+  ranks.start([&]() -> std::string {
+    auto groups = make_gloo_rank_groups(options_of(dir, 3, 2));
+    FAIL_UNLESS(groups.ok(), groups.error().message);
+    Bulk bulk;
+    FAIL_UNLESS(bulk.run(*groups->world, CommClock::now() + 30s).ok());
+    const PendingPtr pending = bulk.start(*groups->world);
+    raise(SIGKILL);  // its sends are half written
+    return "";
+  });
+  ranks.start([&]() -> std::string {  // what the head would respawn
+    auto groups = make_gloo_rank_groups(options_of(dir, 3, 2, "2"));
+    FAIL_UNLESS(groups.ok(), groups.error().message);
+    FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
+    return "";
+  });
+  EXPECT_EQ(ranks.report(2), " (signal 9)");
+  EXPECT_EQ(ranks.report(0), "");
+  EXPECT_EQ(ranks.report(1), "");
+  EXPECT_EQ(ranks.report(3), "");
+}
+
+// Rank 0 waits for rank 1, which waits for rank 2, which is stopped: all say rank 2.
+TEST(GlooLoss, StoppedRankIsNamedAtTheDeadline) {
+  const TempDir dir;
+  Ranks ranks;
+  for (int32_t r = 0; r < 3; ++r) {
+    ranks.start([&, r]() -> std::string {
+      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
+      if (r == 2) raise(SIGSTOP);
+      Group& ring = *groups->ring;
+      int in = 0, out = 0;
+      const auto since = CommClock::now();
+      Status status = Status(Ok{});
+      while (status.ok())
+        status = ring.ring_shift({&out, 4, {}}, {&in, 4, {}})->wait(CommClock::now() + 500ms);
+      FAIL_UNLESS(status.error().code == Errc::kDeadlineExceeded, status.error().message);
+      FAIL_UNLESS(status.error().param == "rank 2", status.error().message);
+      FAIL_UNLESS(ms_since(since) >= 490 && ms_since(since) < 3000, std::to_string(ms_since(since)));
+      return "";
+    });
+  }
+  EXPECT_EQ(ranks.report(0), "");
+  EXPECT_EQ(ranks.report(1), "");
+  kill(ranks.pid(2), SIGCONT);  // it finds its peers gone, and ends
+  EXPECT_NE(ranks.report(2), "");
+}
+
+// Until the thread of this process sleeps: it is then inside its wait.
+void until_asleep(pid_t thread) {
+  const auto until = CommClock::now() + 30s;
+  while (CommClock::now() < until) {
+    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string text;
+    std::getline(stat, text);
+    if (const size_t name_end = text.rfind(')'); name_end != std::string::npos && text[name_end + 2] == 'S')
+      return;
+    std::this_thread::yield();
+  }
+}
+
+TEST(GlooLoss, AbortWakesEveryRank) {
+  const TempDir dir;
+  Ranks ranks;
+  for (int32_t r = 0; r < 3; ++r) {
+    ranks.start([&, r]() -> std::string {
+      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
+      int in = 0, out = 0;
+      std::thread other;
+      if (r == 1) {
+        other = std::thread([&groups, waiter = gettid()] {
+          until_asleep(waiter);
+          groups->abort(make_error(Errc::kResourceExhausted, "no memory for the step"));
+        });
+      }
+      // Rank 2 sends nothing: ranks 0 and 1 wait, rank 1 on a message from rank 0 that never comes either.
+      const auto since = CommClock::now();
+      const Status status =
+          r == 0 ? groups->world->broadcast(&in, 4, 2, {})->wait(CommClock::now() + 30s)
+                 : groups->ring->ring_shift({&out, 4, {}}, {&in, 4, {}})->wait(CommClock::now() + 30s);
+      if (other.joinable()) other.join();
+      FAIL_UNLESS(!status.ok());
+      FAIL_UNLESS(status.error().code == Errc::kResourceExhausted, status.error().message);
+      FAIL_UNLESS(status.error().param == "rank 1", status.error().message);
+      FAIL_UNLESS(status.error().message.find("rank 1: no memory") != std::string::npos,
+                  status.error().message);
+      FAIL_UNLESS(CommClock::now() - since < kPrompt, std::to_string(ms_since(since)));
+      return "";
+    });
+  }
+  for (size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.report(r), "");
+}
+
+// Shuts the first connection of this process down, as a network that fails would.
+bool cut_a_connection() {
+  for (int fd = 3; fd < 256; ++fd) {
+    sockaddr_in peer{};
+    socklen_t bytes = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0 && peer.sin_family == AF_INET)
+      return shutdown(fd, SHUT_RDWR) == 0;
+  }
+  return false;
+}
+
+TEST(GlooLoss, CutConnectionEndsTheGroupForAll) {
+  const TempDir dir;
+  Ranks ranks;
+  for (int32_t r = 0; r < 3; ++r) {
+    ranks.start([&, r]() -> std::string {
+      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
+      Bulk bulk;
+      const PendingPtr pending = bulk.start(*groups->world);
+      if (r == 1) FAIL_UNLESS(cut_a_connection());
+      const auto since = CommClock::now();
+      const Status status = pending->wait(CommClock::now() + 30s);
+      FAIL_UNLESS(!status.ok());
+      FAIL_UNLESS(status.error().code == Errc::kUnavailable, status.error().message);
+      FAIL_UNLESS(status.error().param.starts_with("rank "), status.error().message);
+      FAIL_UNLESS(CommClock::now() - since < kPrompt + 1s, std::to_string(ms_since(since)));
+      return "";
+    });
+  }
+  for (size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.report(r), "");
+}
+
+TEST(GlooLoss, SizesThatDisagreeEndInADeadline) {
+  const TempDir dir;
+  Ranks ranks;
+  for (int32_t r = 0; r < 2; ++r) {
+    ranks.start([&, r]() -> std::string {
+      auto groups = make_gloo_rank_groups(options_of(dir, 2, r));
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      char in[8], out[8] = {};
+      const size_t bytes = r == 0 ? 8 : 4;
+      const Status status =
+          groups->ring->ring_shift({out, bytes, {}}, {in, bytes, {}})->wait(CommClock::now() + 300ms);
+      FAIL_UNLESS(!status.ok() && status.error().code == Errc::kDeadlineExceeded);
+      FAIL_UNLESS(status.error().message.find("ring_shift") != std::string::npos, status.error().message);
+      return "";
+    });
+  }
+  for (size_t r = 0; r < 2; ++r) EXPECT_EQ(ranks.report(r), "");
+}
+
+TEST(GlooLoss, WhoLeavesInOrderSpoilsNothingAndIsNamed) {
+  const TempDir dir;
+  Ranks ranks;
+  int alive[2];  // held open by rank 1's life
+  ASSERT_EQ(pipe2(alive, O_CLOEXEC), 0);
+  for (int32_t r = 0; r < 2; ++r) {
+    ranks.start([&, r]() -> std::string {
+      if (r == 0) close(alive[1]);
+      auto groups = make_gloo_rank_groups(options_of(dir, 2, r));
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      int64_t word = r == 1 ? 42 : 0;
+      const auto from_one = groups->world->broadcast(&word, 8, 1, {});
+      char none = 0;
+      if (r == 0) FAIL_UNLESS(read(alive[0], &none, 1) == 0);  // rank 1 has left
+      FAIL_UNLESS(from_one->wait(CommClock::now() + 30s).ok());
+      if (r == 1) return "";
+      FAIL_UNLESS(word == 42);
+      const Status status = groups->world->barrier()->wait(CommClock::now() + 30s);
+      FAIL_UNLESS(!status.ok() && status.error().param == "rank 1");
+      FAIL_UNLESS(status.error().message.find("rank 1 has left") != std::string::npos,
+                  status.error().message);
+      return "";
+    });
+  }
+  close(alive[0]);
+  close(alive[1]);
+  for (size_t r = 0; r < 2; ++r) EXPECT_EQ(ranks.report(r), "");
+}
+
+TEST(GlooForming, MissingRankIsNamed) {
+  const TempDir dir;
+  Ranks ranks;
+  for (int32_t r = 0; r < 2; ++r) {
+    ranks.start([&, r]() -> std::string {
+      GlooOptions o = options_of(dir, 3, r);
+      o.connect_timeout = 300ms;
+      const auto groups = make_gloo_rank_groups(o);
+      FAIL_UNLESS(!groups.ok() && groups.error().code == Errc::kDeadlineExceeded);
+      FAIL_UNLESS(groups.error().param == "rank 2", groups.error().message);
+      return "";
+    });
+  }
+  for (size_t r = 0; r < 2; ++r) EXPECT_EQ(ranks.report(r), "");
+}
+
+TEST(GlooForming, CancelEndsTheWait) {
+  const TempDir dir;
+  Ranks ranks;
+  ranks.start([&]() -> std::string {
+    std::atomic<bool> cancelled{false};
+    std::thread canceller([&] {
+      while (!std::filesystem::exists(dir.path() / "1.rank 0")) std::this_thread::yield();
+      cancelled = true;
+    });
+    GlooOptions o = options_of(dir, 2, 0);
+    o.cancelled = &cancelled;
+    const auto groups = make_gloo_rank_groups(o);
+    canceller.join();
+    FAIL_UNLESS(!groups.ok() && groups.error().code == Errc::kCancelled);
+    return "";
+  });
+  EXPECT_EQ(ranks.report(0), "");
+}
+
+// Rank 1 leaves an address and never connects, which Gloo alone would wait for much longer.
+TEST(GlooForming, RankThatDoesNotConnectIsNamed) {
+  const TempDir dir;
+  Ranks ranks;
+  ranks.start([&]() -> std::string {
+    std::string wrong;
+    std::thread silent([&] {
+      auto meeting = Meeting::create(dir.path(), "1", 1);
+      auto address = meeting->find(0, CommClock::now() + 30s, nullptr);
+      if (!address.ok()) return void(wrong = address.error().message);
+      (*address)[2] = (*address)[3] = '\xff';  // the highest port: rank 0 is the side that listens
+      if (!meeting->publish({*address, {}}).ok()) return void(wrong = "cannot publish");
+      while (std::filesystem::exists(dir.path() / "1.rank 0")) std::this_thread::yield();
+    });
+    GlooOptions o = options_of(dir, 2, 0);
+    o.connect_timeout = 700ms;
+    const auto groups = make_gloo_rank_groups(o);
+    silent.join();
+    FAIL_UNLESS(!groups.ok() && groups.error().code == Errc::kDeadlineExceeded);
+    FAIL_UNLESS(groups.error().message == "rank 1 did not connect in time", groups.error().message);
+    return wrong;
+  });
+  EXPECT_EQ(ranks.report(0), "");
+}
+
+TEST(GlooForming, LayoutsThatDifferAreRefused) {
+  const TempDir dir;
+  Ranks ranks;
+  for (int32_t r = 0; r < 2; ++r) {
+    ranks.start([&, r]() -> std::string {
+      GlooOptions o = options_of(dir, 2, r);
+      if (r == 1) o.layout = {2, 1};
+      const auto groups = make_gloo_rank_groups(o);
+      FAIL_UNLESS(!groups.ok() && groups.error().code == Errc::kInternal);
+      FAIL_UNLESS(groups.error().message.find("tp=2,cp=1") != std::string::npos, groups.error().message);
+      return "";
+    });
+  }
+  for (size_t r = 0; r < 2; ++r) EXPECT_EQ(ranks.report(r), "");
+}
+
+TEST(GlooForming, OptionsAreChecked) {
+  const TempDir dir;
+  GlooOptions o = options_of(dir, 2, 0);
+  o.prefix = "../elsewhere";
+  EXPECT_EQ(make_gloo_rank_groups(o).error().code, Errc::kInvalidArgument);
+  o = options_of(dir, 2, 0);
+  o.store_dir = dir.path() / "none";
+  EXPECT_EQ(make_gloo_rank_groups(o).error().code, Errc::kInvalidArgument);
+  ASSERT_EQ(chmod(dir.path().c_str(), 0755), 0);
+  EXPECT_EQ(make_gloo_rank_groups(options_of(dir, 2, 0)).error().code, Errc::kInvalidArgument);
+  ASSERT_EQ(chmod(dir.path().c_str(), 0700), 0);
+  std::ofstream(dir.path() / "1.rank 0") << "left by an older attempt";
+  Ranks ranks;
+  ranks.start([&]() -> std::string {
+    const auto groups = make_gloo_rank_groups(options_of(dir, 2, 0));
+    return groups.ok() ? "formed" : groups.error().message;
+  });
+  EXPECT_NE(ranks.report(0).find("the prefix is in use"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lariat

@@ -1,0 +1,147 @@
+#include "comm/gloo/mesh.h"
+
+#include <fmt/core.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+
+#include <vector>
+
+#include "comm/gloo/obituary.h"
+
+namespace lariat {
+namespace {
+
+constexpr auto kObituaryTime = std::chrono::milliseconds(50);  // for telling all peers
+// How long a closed connection may be ahead of the news of why: a thread's wake-up, even on a loaded machine.
+constexpr auto kNewsTime = std::chrono::milliseconds(500);
+
+std::string rank_name(int32_t rank) {
+  return fmt::format("rank {}", rank);
+}
+
+Error peer_gone(int32_t peer, const std::string& how) {
+  return make_error(Errc::kUnavailable, fmt::format("rank {} is gone: {}", peer, how), rank_name(peer));
+}
+
+}  // namespace
+
+Mesh::~Mesh() {
+  if (lookout_) {
+    const std::lock_guard lock(death_mutex_);
+    if (!dead_) {
+      bury(make_error(Errc::kUnavailable, fmt::format("rank {} has left the group", rank_), rank_name(rank_)),
+           true);
+    }
+  }
+  lookout_.reset();  // before the context whose connections its receives use
+}
+
+Status Mesh::post(std::span<Transfer> transfers) {
+  LARIAT_RETURN_IF_ERROR(heed_news());
+  int32_t peer = rank_;
+  std::string problem;
+  {
+    const std::lock_guard lock(post_mutex_);
+    if (!dead()) {
+      try {
+        for (Transfer& transfer : transfers) {
+          peer = transfer.peer();
+          transfer.post(*context_);
+        }
+        return Ok{};
+      } catch (const std::exception& e) {
+        problem = e.what();
+      }
+    }
+  }
+  if (!dead()) {
+    // The connection may have closed behind an obituary that says why.
+    const std::optional<Error> news = lookout_->news_of(peer, CommClock::now() + kNewsTime);
+    die(news ? *news : peer_gone(peer, problem));
+  }
+  return death();
+}
+
+Status Mesh::wait(std::span<Transfer> transfers, Deadline deadline,
+                  const std::function<std::string()>& what) {
+  for (Transfer& transfer : transfers) {
+    board_.waits_for(transfer.peer());
+    const WaitEnd end = lookout_->wait(transfer, deadline);
+    board_.waits_no_more();
+    switch (end) {
+      case WaitEnd::kDone:
+        continue;
+      case WaitEnd::kNews:
+        return heed_news();
+      case WaitEnd::kDeadline:
+        die(timed_out(transfer, what()));
+        return death();
+      case WaitEnd::kFailed:
+        const std::optional<Error> news = lookout_->news_of(transfer.peer(), CommClock::now() + kNewsTime);
+        die(news ? *news : peer_gone(transfer.peer(), transfer.failure()));
+        return death();
+    }
+  }
+  return Ok{};
+}
+
+Error Mesh::timed_out(const Transfer& transfer, const std::string& what) const {
+  const int32_t blamed = board_.culprit(transfer.peer());
+  std::string text = fmt::format("rank {} waited in {} to {} rank {} until the deadline", rank_, what,
+                                 transfer.send() ? "send to" : "receive from", transfer.peer());
+  if (blamed != transfer.peer()) text += fmt::format(", which waits for rank {}", blamed);
+  return make_error(Errc::kDeadlineExceeded, std::move(text), rank_name(blamed));
+}
+
+Status Mesh::heed_news() {
+  if (!dead()) {
+    const std::optional<Error> news = lookout_ ? lookout_->news() : std::nullopt;
+    if (!news) return Ok{};
+    die(*news);
+  }
+  return death();
+}
+
+Error Mesh::death() {
+  const std::lock_guard lock(death_mutex_);
+  return *dead_;
+}
+
+void Mesh::die(const Error& why) {
+  const std::lock_guard lock(death_mutex_);
+  if (!dead_) bury(why, false);
+}
+
+void Mesh::bury(const Error& why, bool orderly) {
+  dead_ = why;
+  dead_flag_ = true;
+  const std::lock_guard lock(post_mutex_);
+  if (!lookout_) return;
+  lookout_->tell(why);
+  const std::vector<char> text = write_obituary({why, orderly});
+  std::vector<Transfer> sends;
+  for (int32_t peer = 0; peer < world_; ++peer) {
+    if (peer == rank_) continue;
+    Transfer send(peer, true, text.data(), text.size(), kObituarySlot);
+    try {
+      send.post(*context_);
+      sends.push_back(std::move(send));
+    } catch (const std::exception&) {
+      // This peer is the one that died, or has closed the connection already and knows.
+    }
+  }
+  const auto until = CommClock::now() + kObituaryTime;
+  for (Transfer& send : sends) (void)lookout_->wait(send, until, false);
+  if (orderly) return;  // what the peers have not read yet still reaches them
+  for (int32_t peer = 0; peer < world_; ++peer) {
+    if (peer == rank_) continue;
+    try {
+      context_->getPair(peer)->close();
+    } catch (const std::exception&) {
+      // Closed already.
+    }
+  }
+}
+
+}  // namespace lariat

@@ -1,0 +1,75 @@
+// A rank's connections to all others under one epoch, and their common death.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "comm/gloo/gloo_groups.h"
+#include "comm/gloo/lookout.h"
+#include "comm/gloo/transfer.h"
+#include "comm/gloo/wait_board.h"
+
+namespace gloo::transport {
+class Device;
+}
+
+namespace lariat {
+
+class Meeting;
+
+// A mesh lives until its first failure. Whoever sees one (a closed connection, a deadline, an abort) tells
+// every peer in an obituary, for which each rank has a receive posted from the start; a peer killed outright
+// shows as that receive's failure. The lookout watches those.
+//
+// post, wait are for one thread; abort is for any.
+class Mesh {
+ public:
+  static Result<std::shared_ptr<Mesh>> connect(const GlooOptions& options);
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  int32_t rank() const { return rank_; }
+
+  // Receives must be posted before sends. Never blocks on a peer.
+  Status post(std::span<Transfer> transfers);
+  // Until all are done. After an error nobody touches their memory once they are destroyed. `what` describes
+  // the call in the error of a deadline.
+  Status wait(std::span<Transfer> transfers, Deadline deadline, const std::function<std::string()>& what);
+  void abort(const Error& why) { die(why); }
+  bool dead() const { return dead_flag_.load(); }
+
+ private:
+  Mesh(int32_t world, int32_t rank) : world_(world), rank_(rank) {}
+  Status open_connections(const GlooOptions& options, Meeting& meeting, Deadline deadline);
+  Status connect_pairs(const Meeting& meeting, Deadline deadline, const std::atomic<bool>* cancelled);
+  Status agree(const GlooOptions& options, Deadline deadline);
+  Error timed_out(const Transfer& transfer, const std::string& what) const;
+  // Dies of what the lookout has seen, if anything.
+  Status heed_news();
+  void die(const Error& why);
+  // With the death lock held. When it returns, the peers have been told and, unless orderly, every connection
+  // is closed.
+  void bury(const Error& why, bool orderly);
+  Error death();
+
+  const int32_t world_;
+  const int32_t rank_;
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::transport::Context> context_;
+  WaitBoard board_;
+  std::unique_ptr<Lookout> lookout_;  // null with one rank
+
+  std::mutex death_mutex_;  // held from the first sign of death to the last connection closed
+  std::optional<Error> dead_;
+  std::atomic<bool> dead_flag_{false};
+  std::mutex post_mutex_;  // connections are not closed under a post
+};
+
+}  // namespace lariat
