@@ -45,12 +45,13 @@ std::span<const std::byte> between(const std::byte* begin, const std::byte* end)
 
 std::span<const EmbeddedModel> embedded_models() {
   static const std::array<EmbeddedFile, 5> needle = {{
-      {"config.json", between(lariat_embed_needle_config, lariat_embed_needle_config_end)},
-      {"generation_config.json", between(lariat_embed_needle_generation, lariat_embed_needle_generation_end)},
-      {"model.safetensors", between(lariat_embed_needle_model, lariat_embed_needle_model_end)},
-      {"tokenizer.json", between(lariat_embed_needle_tokenizer, lariat_embed_needle_tokenizer_end)},
+      {"config.json", between(lariat_embed_needle_config, lariat_embed_needle_config_end), true},
+      {"generation_config.json", between(lariat_embed_needle_generation, lariat_embed_needle_generation_end),
+       true},
+      {"model.safetensors", between(lariat_embed_needle_model, lariat_embed_needle_model_end), true},
+      {"tokenizer.json", between(lariat_embed_needle_tokenizer, lariat_embed_needle_tokenizer_end), true},
       {"tokenizer_config.json",
-       between(lariat_embed_needle_tokenizer_config, lariat_embed_needle_tokenizer_config_end)},
+       between(lariat_embed_needle_tokenizer_config, lariat_embed_needle_tokenizer_config_end), true},
   }};
   static const std::array<EmbeddedModel, 1> models = {{{"needle-5m", needle}}};
   return models;

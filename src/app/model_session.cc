@@ -24,6 +24,8 @@ Result<OpenModel> open_model(const ModelOptions& options, std::optional<DType> d
   OpenModel model;
   LARIAT_ASSIGN(model.files, open_files(options, dtype));
   LARIAT_ASSIGN(model.source, open_weights(model.files, &model.files.notes));
+  // Before the load, which drops the pages that this reads.
+  model.fingerprint = weights_fingerprint(*model.source, required_tensors(model.files.config));
   for (const std::string& note : model.files.notes) log_info("{}: {}", model.files.id, note);
   return model;
 }
@@ -198,9 +200,7 @@ Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, con
                                 .pages_total = plan.pages_total,
                                 .pass_tokens = plan.pass_tokens,
                                 .poison = parts.poison};
-  const auto requirements = required_tensors(model.files.config);
-  const auto hash = weights_fingerprint(*model.source, requirements);
-  std::copy(hash.begin(), hash.end(), executor.weights_hash);
+  std::copy(model.fingerprint.begin(), model.fingerprint.end(), executor.weights_hash);
   return ModelExecutor::create(std::move(decoder), std::move(parts.stream), std::move(parts.place), executor);
 }
 

@@ -2,6 +2,7 @@
 // and bench share.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ namespace lariat {
 struct OpenModel {
   ModelFiles files;
   std::unique_ptr<TensorSource> source;
+  std::array<uint64_t, 2> fingerprint{};  // of the weights, for a rank's hello
 };
 
 // Finds the files and reads the configs only. `dtype`: the type of random weights.

@@ -47,7 +47,7 @@ class EmbeddedFiles final : public FileSet {
   Result<MappedFile> open(std::string_view name) const override {
     const EmbeddedFile* file = find(name);
     if (!file) return make_error(Errc::kNotFound, path(name) + ": no such embedded file");
-    return MappedFile::view(file->bytes, path(name));
+    return MappedFile::view(file->bytes, path(name), file->in_image);
   }
   Result<std::string> read_text(std::string_view name, size_t bytes_max) const override {
     LARIAT_ASSIGN(const MappedFile file, open(name));

@@ -33,6 +33,7 @@ class FileSet {
 struct EmbeddedFile {
   std::string_view name;
   std::span<const std::byte> bytes;
+  bool in_image = false;  // read-only data of the program's own file, which the kernel can read again
 };
 
 // Never fails: a folder that does not exist contains nothing.

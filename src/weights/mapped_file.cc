@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -36,11 +37,12 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   return file;
 }
 
-MappedFile MappedFile::view(std::span<const std::byte> bytes, std::string label) {
+MappedFile MappedFile::view(std::span<const std::byte> bytes, std::string label, bool in_image) {
   MappedFile file;
   file.data_ = bytes.data();
   file.size_ = bytes.size();
   file.label_ = std::move(label);
+  file.in_image_ = in_image;
   return file;
 }
 
@@ -50,14 +52,13 @@ Status MappedFile::check_unchanged() const {
 }
 
 void MappedFile::drop_pages(std::span<const std::byte> part) const {
-  if (fd_ < 0 || part.empty()) return;
-  // Whole pages of the mapping only: it starts on a page, and its neighbours in the first and last page are
-  // in use.
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = static_cast<size_t>(part.data() - data_);
-  const size_t from = (begin + page - 1) / page * page;
-  const size_t to = (begin + part.size()) / page * page;
-  if (from < to) madvise(const_cast<std::byte*>(data_) + from, to - from, MADV_DONTNEED);
+  if ((fd_ < 0 && !in_image_) || part.empty()) return;
+  // Whole pages only: the neighbours in the first and the last one are in use.
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t from = (begin + page - 1) / page * page;
+  const uintptr_t to = (begin + part.size()) / page * page;
+  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {
@@ -68,6 +69,7 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       fd_(std::exchange(other.fd_, -1)),
+      in_image_(other.in_image_),
       identity_(other.identity_),
       label_(std::move(other.label_)) {}
 
@@ -77,6 +79,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
     fd_ = std::exchange(other.fd_, -1);
+    in_image_ = other.in_image_;
     identity_ = other.identity_;
     label_ = std::move(other.label_);
   }

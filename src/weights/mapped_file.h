@@ -25,8 +25,8 @@ class MappedFile {
   // kNotFound if it cannot be opened, kCorruptData if it is not a regular file, kResourceExhausted if it
   // cannot be mapped. An empty file has no bytes.
   static Result<MappedFile> open(const std::filesystem::path& path);
-  // A look at memory that outlives this object.
-  static MappedFile view(std::span<const std::byte> bytes, std::string label);
+  // A look at memory that outlives this object. in_image: it is read-only data of the program's own file.
+  static MappedFile view(std::span<const std::byte> bytes, std::string label, bool in_image = false);
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& label() const { return label_; }  // the path, for messages
@@ -34,7 +34,7 @@ class MappedFile {
   // kCorruptData if size, modification time or identity differ from those at open(). Ok for a view.
   Status check_unchanged() const;
   // Drops the whole pages inside `part` of bytes() from this process's resident set; a later touch reads them
-  // again.
+  // again. Nothing happens for a view of memory that no file stands behind.
   void drop_pages(std::span<const std::byte> part) const;
 
  private:
@@ -50,7 +50,8 @@ class MappedFile {
 
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
-  int fd_ = -1;  // -1 for a view
+  int fd_ = -1;            // -1 for a view
+  bool in_image_ = false;  // backed by the program's file
   Identity identity_;
   std::string label_;
 };
