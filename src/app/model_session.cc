@@ -61,6 +61,22 @@ int64_t pass_tokens(const LayoutOptions& layout) {
   return std::min<int64_t>(layout.chunk_tokens + layout.max_batch, kPassTokensMax);
 }
 
+// Blocks and partials that a rank of many holds beside its own K/V.
+int64_t exchange_bytes(const LayoutOptions& options, const DecoderShard& shard, const LayoutShape& shape,
+                       const CapacityRequest& request) {
+  const int64_t page_tokens = request.placement->round_page_tokens(static_cast<int32_t>(request.page_tokens));
+  return stripe_workspace_bytes({.members = options.cp,
+                                 .duplicates = shape.duplicates,
+                                 .replicated = options.kv_mode == KvMode::kReplicated && options.cp > 1,
+                                 .heads = static_cast<int>(shard.heads.count),
+                                 .layout = {.dtype = options.kv_type,
+                                            .kv_heads = static_cast<int>(request.kv.kv_heads),
+                                            .k_dim = static_cast<int>(request.kv.k_dim),
+                                            .v_dim = static_cast<int>(request.kv.v_dim),
+                                            .slots = static_cast<int>(page_tokens)},
+                                 .tokens_max = pass_tokens(options)});
+}
+
 RankMemory rank_memory(const OpenModel& model, const LayoutOptions& layout, const DecoderShard& shard) {
   const DecoderConfig& c = model.files.config;
   const int64_t t = pass_tokens(layout);
@@ -144,6 +160,10 @@ Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& opti
   request.page_tokens =
       options.page_tokens > 0 ? options.page_tokens : default_page_tokens(*request.placement);
   request.max_batch = options.max_batch;
+  for (int32_t r = 0; r < layout.world(); ++r) {
+    request.ranks[static_cast<size_t>(r)].workspace_bytes +=
+        exchange_bytes(options, shard_of(c, layout.tp, r % layout.tp), shape, request);
+  }
   request.kv_memory_bytes = options.kv_memory > 0 ? options.kv_memory : auto_kv_bytes(request);
   Capacity result = capacity(request);
   result.refusals.insert(result.refusals.begin(), refused.refusals.begin(), refused.refusals.end());
