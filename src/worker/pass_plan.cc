@@ -79,7 +79,10 @@ std::vector<Pass> cut_passes(const StepPlan& plan, const ComputePlacement& compu
     const PlanRow& row = plan.rows[r];
     for (int32_t first = 0; first < row.n;) {
       const int64_t room = tokens_max - *std::max_element(used.begin(), used.end());
-      if (room < 1) {
+      // A row's later tokens attend its earlier ones, which are another rank's to send until their pass is
+      // over.
+      const bool behind_itself = !pass.empty() && pass.back().row == r;
+      if (room < 1 || behind_itself) {
         flush();
         continue;
       }

@@ -59,7 +59,8 @@ class ComputePlacement {
   Placement placement_;
 };
 
-// Cuts rows, in the plan's order, into passes of which no rank computes more than `tokens_max` tokens.
+// Cuts rows, in the plan's order, into passes of which no rank computes more than `tokens_max` tokens and
+// none has two segments of one row.
 std::vector<Pass> cut_passes(const StepPlan& plan, const ComputePlacement& compute, int64_t tokens_max);
 
 }  // namespace lariat

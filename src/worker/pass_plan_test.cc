@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 namespace lariat {
 namespace {
@@ -60,8 +61,10 @@ TEST(PassPlan, EveryTokenOnceOnItsOwner) {
     for (const Pass& pass : cut_passes(plan, compute, tokens_max)) {
       ASSERT_FALSE(pass.empty());
       std::vector<int64_t> used(static_cast<size_t>(compute.cp()), 0);
+      std::set<size_t> rows;
       for (const PassSegment& s : pass) {
         const PlanRow& row = plan.rows[s.row];
+        ASSERT_TRUE(rows.insert(s.row).second) << "a row behind itself in one pass";
         ASSERT_EQ(s.first, done[s.row]);
         ASSERT_GT(s.n, 0);
         done[s.row] += s.n;
