@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -16,8 +17,8 @@ struct Part {
   Slice cols;
 };
 
-// Walks a decoder's weights in one fixed order, counting bytes or packing into a store: the size announced
-// and the size taken cannot differ.
+// Walks a decoder's weights in one fixed order, counting bytes, packing into a store or finding what was
+// packed: the size announced, the size taken and the size expected cannot differ.
 class Packer {
  public:
   // Counts.
@@ -30,6 +31,9 @@ class Packer {
     progress_ = loader.progress;
     total_ = total;
   }
+
+  // Finds everything in a sealed `store`.
+  void find_in(const PackedStore& store) { packed_ = &store; }
 
   int64_t used() const { return used_; }
   const Status& status() const { return status_; }
@@ -102,6 +106,7 @@ class Packer {
   // Where `name` lives; `*writable` is set if it is to be filled. Null while counting, and after a failure.
   const std::byte* memory(const std::string& name, int64_t bytes, std::byte** writable) {
     used_ += bytes;
+    if (packed_) return find(name, static_cast<size_t>(bytes));
     if (!target_ || !status_.ok()) return nullptr;
     auto reserved = target_->reserve(name, static_cast<size_t>(bytes));
     if (!reserved.ok()) {
@@ -110,6 +115,16 @@ class Packer {
     }
     *writable = *reserved;
     return *reserved;
+  }
+
+  const std::byte* find(const std::string& name, size_t bytes) {
+    const std::span<const std::byte> found = packed_->find(name);
+    if (found.size() == bytes) return found.data();
+    if (status_.ok()) {
+      status_ = make_error(Errc::kCorruptData, fmt::format("packed weights have {} bytes of {}, not {}",
+                                                           found.size(), name, bytes));
+    }
+    return nullptr;
   }
 
   static void widen(const ConstView& view, Slice slice, float* out) {
@@ -134,6 +149,7 @@ class Packer {
   const TensorSource& source_;
   const std::optional<DType> dtype_;
   PackedStore* target_ = nullptr;
+  const PackedStore* packed_ = nullptr;
   Stream* stream_ = nullptr;
   WeightsProgress progress_;
   int64_t total_ = 0;
@@ -198,21 +214,48 @@ int64_t DecoderWeights::bytes(const DecoderConfig& config, const DecoderShard& s
   return packer.used();
 }
 
+Status DecoderWeights::pack(const DecoderConfig& config, const DecoderShard& shard,
+                            const TensorSource& source, std::optional<DType> dtype, const Loader& loader,
+                            PackedStore& store) {
+  Packer packer(source, dtype);
+  packer.pack_into(store, loader, bytes(config, shard, source, dtype));
+  DecoderWeights elsewhere;
+  pack_all(packer, config, shard, elsewhere);
+  LARIAT_RETURN_IF_ERROR(packer.status());
+  return source.check_unchanged();
+}
+
+Result<std::shared_ptr<const DecoderWeights>> DecoderWeights::from_store(const DecoderConfig& config,
+                                                                         const DecoderShard& shard,
+                                                                         const TensorSource& source,
+                                                                         std::optional<DType> dtype,
+                                                                         PackedStore store) {
+  LARIAT_CHECK(store.sealed(), "weights from a store that is still being packed");
+  auto weights = std::make_shared<DecoderWeights>();
+  weights->store = std::move(store);
+  Packer packer(source, dtype);
+  packer.find_in(weights->store);
+  pack_all(packer, config, shard, *weights);
+  LARIAT_RETURN_IF_ERROR(packer.status());
+  return std::shared_ptr<const DecoderWeights>(std::move(weights));
+}
+
 Result<std::shared_ptr<const DecoderWeights>> DecoderWeights::load(const DecoderConfig& config,
                                                                    const DecoderShard& shard,
                                                                    const TensorSource& source,
                                                                    std::optional<DType> dtype,
                                                                    const Loader& loader) {
   const int64_t total = bytes(config, shard, source, dtype);
-  auto weights = std::make_shared<DecoderWeights>();
-  weights->store = PackedStore({.shared = true, .capacity_hint = static_cast<size_t>(total + (1 << 20))});
-  Packer packer(source, dtype);
-  packer.pack_into(weights->store, loader, total);
-  pack_all(packer, config, shard, *weights);
-  LARIAT_RETURN_IF_ERROR(packer.status());
-  LARIAT_RETURN_IF_ERROR(source.check_unchanged());
-  weights->store.seal();
-  return std::shared_ptr<const DecoderWeights>(std::move(weights));
+  PackedStore store({.shared = true, .capacity_hint = static_cast<size_t>(total + (1 << 20))});
+  LARIAT_RETURN_IF_ERROR(pack(config, shard, source, dtype, loader, store));
+  store.seal();
+  return from_store(config, shard, source, dtype, std::move(store));
+}
+
+std::string DecoderWeights::key(const std::array<uint64_t, 2>& fingerprint, const DecoderShard& shard,
+                                std::optional<DType> dtype) {
+  return fmt::format("{:016x}{:016x} as {}, tp {} of {}", fingerprint[1], fingerprint[0],
+                     dtype ? dtype_name(*dtype) : "stored", shard.t, shard.tp);
 }
 
 }  // namespace lariat

@@ -2,9 +2,12 @@
 // widened to f32.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -54,6 +57,20 @@ struct DecoderWeights {
                                                             const DecoderShard& shard,
                                                             const TensorSource& source,
                                                             std::optional<DType> dtype, const Loader& loader);
+  // load() in two steps, for ranks that share one copy (weights/shared_weights.h). pack() reserves and fills
+  // what the shard needs in `store`, which is not sealed yet; from_store() finds it in a sealed store,
+  // wherever that was packed, without reading the source's data. kCorruptData if the store holds other
+  // weights than asked for.
+  static Status pack(const DecoderConfig& config, const DecoderShard& shard, const TensorSource& source,
+                     std::optional<DType> dtype, const Loader& loader, PackedStore& store);
+  static Result<std::shared_ptr<const DecoderWeights>> from_store(const DecoderConfig& config,
+                                                                  const DecoderShard& shard,
+                                                                  const TensorSource& source,
+                                                                  std::optional<DType> dtype,
+                                                                  PackedStore store);
+  // What packed bytes depend on besides the code: ranks share a store only under one key.
+  static std::string key(const std::array<uint64_t, 2>& fingerprint, const DecoderShard& shard,
+                         std::optional<DType> dtype);
   // Bytes that load() takes.
   static int64_t bytes(const DecoderConfig& config, const DecoderShard& shard, const TensorSource& source,
                        std::optional<DType> dtype);

@@ -4,14 +4,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/test_processes.h"
 #include "comm/gloo/gloo_groups.h"
-#include "comm/gloo/test_ranks.h"
 
 namespace lariat {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Ranks;
+using test::Processes;
 using test::TempDir;
 
 Deadline soon() {
@@ -31,7 +31,7 @@ GlooOptions options_of(const TempDir& dir, const Layout& layout, int32_t rank) {
 // Every rank of `layout` forms its groups and runs `body`, which says what is wrong.
 void on_processes(const Layout& layout, const std::function<std::string(RankGroups&, int32_t)>& body) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   for (int32_t r = 0; r < layout.world(); ++r) {
     ranks.start([&, r]() -> std::string {
       auto groups = make_gloo_rank_groups(options_of(dir, layout, r));

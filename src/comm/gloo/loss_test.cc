@@ -7,15 +7,15 @@
 #include <fstream>
 #include <thread>
 
+#include "base/test_processes.h"
 #include "comm/gloo/gloo_groups.h"
 #include "comm/gloo/meeting.h"
-#include "comm/gloo/test_ranks.h"
 
 namespace lariat {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Ranks;
+using test::Processes;
 using test::TempDir;
 
 // News of a death takes milliseconds; the rest is for a loaded machine.
@@ -55,7 +55,7 @@ struct Bulk {
 
 TEST(GlooLoss, KilledRankIsNamedAndTheGroupFormsAgain) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   const auto survive = [&](int32_t r) -> std::string {
     auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
     FAIL_UNLESS(groups.ok(), groups.error().message);
@@ -108,7 +108,7 @@ TEST(GlooLoss, KilledRankIsNamedAndTheGroupFormsAgain) {
 // Rank 0 waits for rank 1, which waits for rank 2, which is stopped: all say rank 2.
 TEST(GlooLoss, StoppedRankIsNamedAtTheDeadline) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   for (int32_t r = 0; r < 3; ++r) {
     ranks.start([&, r]() -> std::string {
       auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
@@ -148,7 +148,7 @@ void until_asleep(pid_t thread) {
 
 TEST(GlooLoss, AbortWakesEveryRank) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   for (int32_t r = 0; r < 3; ++r) {
     ranks.start([&, r]() -> std::string {
       auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
@@ -193,7 +193,7 @@ bool cut_a_connection() {
 
 TEST(GlooLoss, CutConnectionEndsTheGroupForAll) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   for (int32_t r = 0; r < 3; ++r) {
     ranks.start([&, r]() -> std::string {
       auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
@@ -216,7 +216,7 @@ TEST(GlooLoss, CutConnectionEndsTheGroupForAll) {
 
 TEST(GlooLoss, SizesThatDisagreeEndInADeadline) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   for (int32_t r = 0; r < 2; ++r) {
     ranks.start([&, r]() -> std::string {
       auto groups = make_gloo_rank_groups(options_of(dir, 2, r));
@@ -235,7 +235,7 @@ TEST(GlooLoss, SizesThatDisagreeEndInADeadline) {
 
 TEST(GlooLoss, WhoLeavesInOrderSpoilsNothingAndIsNamed) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   int alive[2];  // held open by rank 1's life
   ASSERT_EQ(pipe2(alive, O_CLOEXEC), 0);
   for (int32_t r = 0; r < 2; ++r) {
@@ -264,7 +264,7 @@ TEST(GlooLoss, WhoLeavesInOrderSpoilsNothingAndIsNamed) {
 
 TEST(GlooForming, MissingRankIsNamed) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   for (int32_t r = 0; r < 2; ++r) {
     ranks.start([&, r]() -> std::string {
       GlooOptions o = options_of(dir, 3, r);
@@ -280,7 +280,7 @@ TEST(GlooForming, MissingRankIsNamed) {
 
 TEST(GlooForming, CancelEndsTheWait) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   ranks.start([&]() -> std::string {
     std::atomic<bool> cancelled{false};
     std::thread canceller([&] {
@@ -300,7 +300,7 @@ TEST(GlooForming, CancelEndsTheWait) {
 // Rank 1 leaves an address and never connects, which Gloo alone would wait for much longer.
 TEST(GlooForming, RankThatDoesNotConnectIsNamed) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   ranks.start([&]() -> std::string {
     std::string wrong;
     std::thread silent([&] {
@@ -324,7 +324,7 @@ TEST(GlooForming, RankThatDoesNotConnectIsNamed) {
 
 TEST(GlooForming, LayoutsThatDifferAreRefused) {
   const TempDir dir;
-  Ranks ranks;
+  Processes ranks;
   for (int32_t r = 0; r < 2; ++r) {
     ranks.start([&, r]() -> std::string {
       GlooOptions o = options_of(dir, 2, r);
@@ -350,7 +350,7 @@ TEST(GlooForming, OptionsAreChecked) {
   EXPECT_EQ(make_gloo_rank_groups(options_of(dir, 2, 0)).error().code, Errc::kInvalidArgument);
   ASSERT_EQ(chmod(dir.path().c_str(), 0700), 0);
   std::ofstream(dir.path() / "1.rank 0") << "left by an older attempt";
-  Ranks ranks;
+  Processes ranks;
   ranks.start([&]() -> std::string {
     const auto groups = make_gloo_rank_groups(options_of(dir, 2, 0));
     return groups.ok() ? "formed" : groups.error().message;

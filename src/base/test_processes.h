@@ -1,4 +1,4 @@
-// Ranks of a test as real processes that report one line each and cannot outlive the test.
+// Parts of a test that are real processes, report how they fared and cannot outlive it. For tests only.
 #pragma once
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ namespace lariat::test {
 class TempDir {
  public:
   TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "lariat-ranks-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "lariat-test-XXXXXX").string();
     EXPECT_NE(mkdtemp(name.data()), nullptr);  // mode 0700
     path_ = name;
   }
@@ -33,13 +33,13 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-class Ranks {
+class Processes {
  public:
   // The body's string is its report; by custom "" means that all was as it should be.
   using Body = std::function<std::string()>;
 
-  Ranks() = default;
-  ~Ranks() {
+  Processes() = default;
+  ~Processes() {
     for (const Child& c : children_) {
       if (!c.running) continue;
       kill(c.pid, SIGKILL);  // wakes a stopped one too
@@ -47,8 +47,8 @@ class Ranks {
     }
     for (const Child& c : children_) close(c.pipe);
   }
-  Ranks(const Ranks&) = delete;
-  Ranks& operator=(const Ranks&) = delete;
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
 
   // The test's process has no threads when it forks.
   size_t start(const Body& body) {
