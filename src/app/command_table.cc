@@ -83,6 +83,7 @@ constexpr OptionSpec kWorkerOptions[] = {
     {"listen", "ADDR", "Where the head connects, as unix:PATH"},
     {"rank", "N", "This rank"},
     {"epoch", "N", "The group's epoch"},
+    {"group-dir", "DIR", "Private folder where the ranks of a head meet"},
     {"parent", "PID", "The head; the worker ends with it"},
     {"stall-timeout", "S", "Stuck in compute this long: dump stacks and exit 70"},
 };

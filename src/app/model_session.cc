@@ -224,20 +224,4 @@ Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, con
   return ModelExecutor::create(std::move(decoder), std::move(parts.stream), std::move(parts.place), executor);
 }
 
-Result<std::unique_ptr<ModelExecutor>> load_rank(const OpenModel& model, const LayoutOptions& options,
-                                                 const ResolvedPlan& plan, Rank rank,
-                                                 const ExecutorExtras& extras) {
-  auto stream = Stream::cpu(options.threads);
-  const DecoderConfig& c = model.files.config;
-  LARIAT_ASSIGN(RankPlace place, rank_place(model, options, rank, nullptr));
-  LARIAT_ASSIGN(auto weights,
-                DecoderWeights::load(c, shard_of(c, options.tp, place.t()), *model.source, options.dtype,
-                                     {.stream = *stream, .progress = extras.progress}));
-  return make_executor(model, options, plan,
-                       {.weights = std::move(weights),
-                        .stream = std::move(stream),
-                        .place = std::move(place),
-                        .poison = extras.poison});
-}
-
 }  // namespace lariat

@@ -67,9 +67,4 @@ struct ExecutorParts {
 Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, const LayoutOptions& layout,
                                                      const ResolvedPlan& plan, ExecutorParts parts);
 
-// One rank in this process, its own weights loaded: a worker's executor.
-Result<std::unique_ptr<ModelExecutor>> load_rank(const OpenModel& model, const LayoutOptions& layout,
-                                                 const ResolvedPlan& plan, Rank rank,
-                                                 const ExecutorExtras& extras);
-
 }  // namespace lariat

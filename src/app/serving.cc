@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 #include "app/progress.h"
@@ -72,7 +75,9 @@ SamplingDefaults sampling_defaults(const ModelFiles& files) {
 Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const ModelOptions& model,
                                                  const LayoutOptions& layout, const ServeOptions& options) {
   ProcessRankOptions processes;
-  const std::vector<std::string> common = rank_args(model, layout, options);
+  std::vector<std::string> common = rank_args(model, layout, options);
+  if (!served.group_dir.path().empty())
+    common.insert(common.end(), {"--group-dir", served.group_dir.path().string()});
   processes.args = [common](int32_t rank, Epoch epoch, const std::string& address) {
     std::vector<std::string> args = common;
     args.insert(args.end(), {"--rank", std::to_string(rank), "--epoch", std::to_string(epoch.get()),
@@ -104,11 +109,24 @@ Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const Mod
 
 }  // namespace
 
+Result<PrivateDir> PrivateDir::create() {
+  std::string path = (std::filesystem::temp_directory_path() / "lariat-XXXXXX").string();
+  if (!mkdtemp(path.data())) {
+    return make_error(Errc::kUnavailable,
+                      fmt::format("cannot make a folder like {}: {}", path, std::strerror(errno)));
+  }
+  PrivateDir dir;
+  dir.path_ = path;
+  return dir;
+}
+
+PrivateDir::~PrivateDir() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
 Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, const LayoutOptions& options,
                                              const ServeOptions& serve) {
-  if (const auto refusal = check_ranks_served({.tp = options.tp, .cp = options.cp})) {
-    return make_error(Errc::kUnsupported, fmt::format("--layout: {}; {}", refusal->reason, refusal->nearest));
-  }
   auto served = std::make_unique<Served>();
   LARIAT_ASSIGN(OpenModel model, open_model(model_options, options.dtype));
   LARIAT_ASSIGN(served->capacity, plan_capacity(model, options));
@@ -129,6 +147,9 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
   settled.context = static_cast<int32_t>(served->capacity.context);
   settled.page_tokens = static_cast<int32_t>(served->capacity.page_tokens);
   settled.kv_memory = served->capacity.pages_total * served->capacity.ranks.front().page_bytes;
+  if (options.tp * options.cp > 1) {
+    LARIAT_ASSIGN(served->group_dir, PrivateDir::create());
+  }
   LARIAT_ASSIGN(served->engine, start_engine(*served, model_options, settled, serve));
   return served;
 }

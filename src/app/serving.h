@@ -1,8 +1,10 @@
 // A served model: its text side, its engine and the ranks as processes of this program. Behind serve and run.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "api/model_context.h"
 #include "app/model_session.h"
@@ -13,12 +15,30 @@
 
 namespace lariat {
 
+// A folder of mode 0700 that is removed with its owner.
+class PrivateDir {
+ public:
+  static Result<PrivateDir> create();
+  PrivateDir() = default;
+  ~PrivateDir();
+  PrivateDir(PrivateDir&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  PrivateDir& operator=(PrivateDir&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 struct Served {
   ModelFiles files;
   std::unique_ptr<const Tokenizer> tokenizer;  // null: token ids only
   std::unique_ptr<ModelCodec> codec;           // null without a tokenizer
   ModelContext context;
   Capacity capacity;
+  PrivateDir group_dir;                // where several ranks meet
   std::unique_ptr<EngineImpl> engine;  // started; last, so that it ends first
 };
 

@@ -58,8 +58,11 @@ void Exchange::cancel_rest() {
 
 Status Exchange::submit() {
   for (size_t g = 0; g < generations_.size(); ++g) {
-    Status status = engine_.submit(std::move(generations_[g]), [feed = feed_, g](GenerationEvents events) {
-      feed->push(g, std::move(events));
+    // The engine may keep the sink longer than this answer lives, and the feed's timer must end with its IO
+    // thread.
+    const std::weak_ptr<Feed> weak = feed_;
+    Status status = engine_.submit(std::move(generations_[g]), [weak, g](GenerationEvents events) {
+      if (const auto feed = weak.lock()) feed->push(g, std::move(events));
     });
     if (!status.ok()) {
       cancel_rest();

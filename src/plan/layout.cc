@@ -118,11 +118,4 @@ std::optional<Refusal> check_layout(const Layout& layout, int32_t heads, int32_t
   return refusal;
 }
 
-std::optional<Refusal> check_ranks_served(const Layout& layout) {
-  if (layout.world() == 1) return std::nullopt;
-  return Refusal{
-      "layout", fmt::format("{} is {} ranks; more than one is not yet served", layout.text(), layout.world()),
-      "tp=1,cp=1"};
-}
-
 }  // namespace lariat

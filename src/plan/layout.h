@@ -51,7 +51,4 @@ StripeIndex stripe_of(const Layout& layout, const LayoutShape& shape, Rank rank)
 // numbers and the nearest layouts that work, those with as many ranks first.
 std::optional<Refusal> check_layout(const Layout& layout, int32_t heads, int32_t kv_heads);
 
-// The one place that says how many ranks this build serves; arithmetic above knows no such bound.
-std::optional<Refusal> check_ranks_served(const Layout& layout);
-
 }  // namespace lariat

@@ -109,15 +109,5 @@ TEST(Layout, NearestLayoutsAreLayouts) {
       }
 }
 
-TEST(Layout, OneRankIsServed) {
-  EXPECT_FALSE(check_ranks_served({1, 1}).has_value());
-  for (const Layout& layout : {Layout{2, 1}, Layout{1, 2}, Layout{3, 3}}) {
-    const auto refusal = check_ranks_served(layout);
-    ASSERT_TRUE(refusal.has_value());
-    EXPECT_EQ(refusal->setting, "layout");
-    EXPECT_THAT(refusal->reason, HasSubstr("not yet served"));
-  }
-}
-
 }  // namespace
 }  // namespace lariat

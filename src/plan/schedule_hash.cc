@@ -190,13 +190,6 @@ void put(std::string& bytes, uint64_t value) {
 
 }  // namespace
 
-Result<std::vector<Collective>> derive_schedule(const StepPlan& plan, const Layout& layout) {
-  if (const auto refusal = check_ranks_served(layout))
-    return make_error(Errc::kUnsupported, fmt::format("step {}: {}", plan.step.get(), refusal->reason),
-                      refusal->setting);
-  return std::vector<Collective>{};
-}
-
 std::vector<Collective> derive_schedule(const StepPlan& plan, const ScheduleConstants& constants) {
   return Derivation(plan, constants).run();
 }

@@ -28,12 +28,9 @@ struct Collective {
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
-// In the order they run. With one rank there are none. kUnsupported for a layout that is not served.
-Result<std::vector<Collective>> derive_schedule(const StepPlan& plan, const Layout& layout);
-
-// What the step moves, in the order of its exchanges: for every different window of the layers the attention
-// of one such layer, then one sum over tp. Rows are taken whole: that passes cut long ones, and that layers
-// repeat, follows from constants outside and is not written out. As attention/ runs it.
+// Empty with one rank. What the step moves, in the order of its exchanges: for every different window of the
+// layers the attention of one such layer, then one sum over tp. Rows are taken whole: that passes cut long
+// ones, and that layers repeat, follows from constants outside and is not written out. As attention/ runs it.
 std::vector<Collective> derive_schedule(const StepPlan& plan, const ScheduleConstants& constants);
 
 // Sets the plan's hash to that of its schedule.

@@ -97,11 +97,7 @@ Status PlanValidator::check(const StepPlan& plan, Epoch epoch) {
     return fault("{}: {} new tokens of at most {}", where(), tokens, limits_.tokens_max);
   if (auto status = check_pages(plan); !status.ok()) return status.error().in(where());
   std::vector<Collective> schedule;
-  if (limits_.schedule) {
-    schedule = derive_schedule(plan, *limits_.schedule);
-  } else {
-    LARIAT_ASSIGN(schedule, derive_schedule(plan, limits_.layout));
-  }
+  if (limits_.schedule) schedule = derive_schedule(plan, *limits_.schedule);
   const auto hash = schedule_hash(schedule);
   if (hash[0] != plan.schedule_hash[0] || hash[1] != plan.schedule_hash[1])
     return fault("{}: schedule hash {:016x}{:016x}, this rank derives {:016x}{:016x}", where(),

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/layout.h"
 #include "plan/row_strategy.h"
 #include "plan/step_plan.h"
 
@@ -14,7 +13,6 @@ namespace lariat {
 
 // What the worker knows of itself and has said in its hello.
 struct PlanLimits {
-  Layout layout;
   int32_t pages_total = 0;
   int32_t page_tokens = 0;
   int32_t cache_groups = 1;

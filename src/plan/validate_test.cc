@@ -111,9 +111,6 @@ TEST(Validate, StepsGoForwardAndAFaultDoesNotCount) {
 
 TEST(Validate, OtherPlanLimits) {
   auto l = limits();
-  l.layout = {1, 2};
-  EXPECT_EQ(check(good(), l).error().code, Errc::kUnsupported);
-  l = limits();
   l.cache_groups = 2;
   auto plan = good();
   EXPECT_THAT(check(plan, l).error().message, HasSubstr("1 page tables for 2 cache groups"));

@@ -95,7 +95,6 @@ Hello ModelExecutor::hello() const {
 
 PlanLimits ModelExecutor::limits() const {
   PlanLimits limits = StepExecutor::limits();
-  limits.layout = place_.layout();
   if (place_.layout().world() > 1)
     limits.schedule = std::make_shared<const ScheduleConstants>(place_.constants);
   return limits;

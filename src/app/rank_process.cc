@@ -1,0 +1,97 @@
+#include "app/rank_process.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "comm/gloo/gloo_groups.h"
+#include "weights/shared_weights.h"
+
+namespace lariat {
+namespace {
+
+// Ranks start within moments of each other, but a loaded machine may be slow to run them.
+constexpr std::chrono::milliseconds kMeetTimeout{60'000};
+
+class RankProcess final : public StepExecutor {
+ public:
+  Hello hello() const override { return executor_->hello(); }
+  PlanLimits limits() const override { return executor_->limits(); }
+
+  Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override {
+    auto outcome = executor_->run(plan, progress);
+    // Peers that wait for this rank need not wait for their deadline.
+    if (groups_ && !outcome.ok() && !fails_rows_only(outcome.error().code)) groups_->abort(outcome.error());
+    return outcome;
+  }
+
+  Status meet(const LayoutOptions& options, const DecoderConfig& c, const RankProcessOptions& process) {
+    const Layout layout{.tp = options.tp, .cp = options.cp};
+    if (layout.world() == 1) return Ok{};
+    GlooOptions gloo;
+    gloo.store_dir = process.group_dir;
+    gloo.prefix = fmt::format("epoch-{}", process.epoch.get());
+    gloo.layout = layout;
+    gloo.duplicates =
+        layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads)).duplicates;
+    gloo.rank = process.rank;
+    gloo.connect_timeout = kMeetTimeout;
+    auto groups = make_gloo_rank_groups(gloo);
+    if (!groups.ok()) return groups.error().in("meeting the other ranks");
+    groups_ = std::make_unique<RankGroups>(std::move(groups).value());
+    return Ok{};
+  }
+
+  Status load(const OpenModel& model, const LayoutOptions& options, const RankProcessOptions& process,
+              const LoadProgressFn& progress) {
+    LARIAT_ASSIGN(const ResolvedPlan plan, resolve_plan(model, options));
+    LARIAT_ASSIGN(RankPlace place, rank_place(model, options, process.rank, groups_.get()));
+    const DecoderConfig& c = model.files.config;
+    const DecoderShard shard = shard_of(c, options.tp, place.t());
+    auto stream = Stream::cpu(options.threads);
+    const auto packing = [&](int64_t done, int64_t total) {
+      progress(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total)),
+               "packing weights");
+    };
+    SharedWeightsOptions share;
+    share.dir = process.group_dir;
+    share.key = DecoderWeights::key(model.fingerprint, shard, options.dtype);
+    share.capacity_hint =
+        static_cast<size_t>(DecoderWeights::bytes(c, shard, *model.source, options.dtype) + (1 << 20));
+    LARIAT_ASSIGN(SharedWeights shared, SharedWeights::obtain(share, [&](PackedStore& store) {
+                    return DecoderWeights::pack(c, shard, *model.source, options.dtype,
+                                                {.stream = *stream, .progress = packing}, store);
+                  }));
+    LARIAT_ASSIGN(auto weights, DecoderWeights::from_store(c, shard, *model.source, options.dtype,
+                                                           std::move(shared.store)));
+    offer_ = std::move(shared.offer);
+    LARIAT_ASSIGN(executor_, make_executor(model, options, plan,
+                                           {.weights = std::move(weights),
+                                            .stream = std::move(stream),
+                                            .place = std::move(place),
+                                            .poison = false}));
+    return Ok{};
+  }
+
+ private:
+  std::unique_ptr<RankGroups> groups_;  // null with one rank; outlives the executor
+  std::unique_ptr<WeightsOffer> offer_;
+  std::unique_ptr<ModelExecutor> executor_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StepExecutor>> load_rank_process(const ModelOptions& model_options,
+                                                        const LayoutOptions& layout,
+                                                        const RankProcessOptions& options,
+                                                        const LoadProgressFn& progress) {
+  progress(0, "opening the model");
+  LARIAT_ASSIGN(const OpenModel model, open_model(model_options, layout.dtype));
+  auto rank = std::make_unique<RankProcess>();
+  progress(0, "meeting the other ranks");
+  LARIAT_RETURN_IF_ERROR(rank->meet(layout, model.files.config, options));
+  LARIAT_RETURN_IF_ERROR(rank->load(model, layout, options, progress));
+  return std::unique_ptr<StepExecutor>(std::move(rank));
+}
+
+}  // namespace lariat
