@@ -67,7 +67,8 @@ void print_text(const Capacity& c, const NetBytes& net, const LayoutOptions& lay
         "network: {:.1f} MiB for a prompt of that length, {:.1f} KiB a decoded token, over all ranks\n",
         mib(net.prefill), static_cast<double>(net.decode) / 1024);
   }
-  for (const Refusal& r : c.refusals) fmt::print("refused: --{}: {}; {}\n", r.setting, r.reason, r.nearest);
+  for (const Refusal& r : c.refusals)
+    fmt::print("refused: --{}: {}; nearest that works: {}\n", r.setting, r.reason, r.nearest);
 }
 
 }  // namespace

@@ -3,9 +3,13 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <thread>
 
 #include "app/commands.h"
+#include "app/progress.h"
 #include "app/serving.h"
+#include "app/tokenizer_files.h"
 #include "base/log.h"
 #include "http/http_server.h"
 
@@ -25,7 +29,38 @@ sigset_t block_end_signals() {
 void print_plan(const Served& served, const LayoutOptions& layout) {
   const Capacity& c = served.capacity;
   fmt::print(stderr, "{}: {}, {} threads a rank, {} KV pages of {} tokens, context {} tokens\n",
-             served.context.id, layout_name(layout), layout.threads, c.pages_total, c.page_tokens, c.context);
+             served.context.id, layout_name(layout), layout.threads, c.pages_total, c.page_tokens,
+             c.max_context);
+}
+
+// Tokenizer and chat template, without anything that loads.
+Status check_text_side(const ModelOptions& options) {
+  LARIAT_ASSIGN(const ModelFiles files, open_files(options, std::nullopt));
+  LARIAT_ASSIGN(const auto tokenizer, load_tokenizer(*files.files));
+  if (tokenizer) LARIAT_RETURN_IF_ERROR(ModelCodec::create(*tokenizer));
+  return Ok{};
+}
+
+// False if a signal came first. Returns true as well when the ranks cannot be formed: wait_ready says why.
+bool wait_for_ranks(EngineImpl& engine, const sigset_t& end_signals) {
+  ProgressBar bar("starting ranks");
+  constexpr timespec kNow{};
+  while (true) {
+    const Status ready = engine.wait_ready(std::chrono::milliseconds(100));
+    if (ready.ok() || ready.error().code != Errc::kDeadlineExceeded) return true;
+    if (sigtimedwait(&end_signals, nullptr, &kNow) > 0) return false;
+    bar.note(engine.state().reason);
+  }
+}
+
+// Who asks a second time does not want to wait for the drain. The ranks go with this process.
+void end_at_next_signal(sigset_t end_signals) {
+  std::thread([end_signals] {
+    int signal = 0;
+    sigwait(&end_signals, &signal);
+    log_info("asked again: ending at once");
+    std::_Exit(128 + signal);
+  }).detach();
 }
 
 }  // namespace
@@ -47,7 +82,10 @@ Result<int> cmd_serve(const OptionValues& values) {
     }
   }
   if (!faults.empty()) return faults.error();
-  if (options.dry_run) return cmd_plan(values);
+  if (options.dry_run) {
+    LARIAT_RETURN_IF_ERROR(check_text_side(model));
+    return cmd_plan(values);
+  }
 
   const sigset_t end_signals = block_end_signals();
   LARIAT_ASSIGN(const auto served, start_served(model, layout, options));
@@ -55,7 +93,11 @@ Result<int> cmd_serve(const OptionValues& values) {
   // The port is bound first: a port in use is known before the weights are read, and /health can say
   // "forming".
   LARIAT_ASSIGN(const auto server, HttpServer::start(http, *served->engine, served->context));
-  LARIAT_RETURN_IF_ERROR(wait_until_ready(*served->engine));
+  if (!wait_for_ranks(*served->engine, end_signals)) {
+    log_info("interrupted while the ranks were starting");
+    return 0;
+  }
+  LARIAT_RETURN_IF_ERROR(served->engine->wait_ready(std::chrono::milliseconds(0)));
   fmt::print(stderr, "listening on http://{}:{}\n", options.host, server->port());
 
   int signal = 0;
@@ -63,6 +105,7 @@ Result<int> cmd_serve(const OptionValues& values) {
   const auto drain = std::chrono::milliseconds(static_cast<int64_t>(options.drain_timeout_s * 1000));
   log_info("{}: finishing what runs, for at most {} s", signal == SIGINT ? "interrupted" : "terminated",
            options.drain_timeout_s);
+  end_at_next_signal(end_signals);
   server->stop(drain);
   served->engine->stop(std::chrono::milliseconds(0));
   return 0;

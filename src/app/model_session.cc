@@ -119,7 +119,8 @@ Error refusals_error(const std::vector<Refusal>& refusals) {
   for (const Refusal& r : refusals) {
     memory_only =
         memory_only && (r.setting == "memory" || r.setting == "kv-memory" || r.setting == "context");
-    text += fmt::format("{}--{}: {}; {}", text.empty() ? "" : "\n", r.setting, r.reason, r.nearest);
+    text += fmt::format("{}--{}: {}; nearest that works: {}", text.empty() ? "" : "\n", r.setting, r.reason,
+                        r.nearest);
   }
   return make_error(memory_only ? Errc::kResourceExhausted : Errc::kInvalidArgument, text);
 }
