@@ -135,7 +135,7 @@ Peak resident memory of the longest case: {peaks}.
 
 def plan(args):
     cases = [("pp", 512), ("pp", 4096), ("tg", 0), ("tg", 4096)] + ([] if args.quick else [("pp", LONG), ("tg", LONG)])
-    configs = LARIAT + (LLAMA[:2] if args.quick else LLAMA)
+    configs = LARIAT + (LLAMA[:2] if args.quick or args.f16_only else LLAMA)
     todo = []
     for r in range(max(args.rounds, args.long_rounds)):
         for case in cases:
@@ -157,6 +157,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long-rounds", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--f16-only", action="store_true", help="leave out llama.cpp's BF16 and F32 files")
     parser.add_argument("--out-dir", type=Path, default=ROOT / "docs/results")
     args = parser.parse_args()
     if args.quick:
@@ -165,12 +166,14 @@ def main():
         if not os.access(tool, os.X_OK):
             sys.exit(f"{tool} is not a program; build it first")
     args.command = "bench/peer_llama.py --llama-bench PATH" + "".join(
-        f" {flag}" for flag in sys.argv[1:] if flag == "--quick" or flag.startswith(("--rounds", "--long-rounds", "--threads")))
+        f" {flag}" for flag in sys.argv[1:] if flag in ("--quick", "--f16-only") or flag.startswith(("--rounds", "--long-rounds", "--threads")))
     load = os.getloadavg()
     if load[0] > 0.5:
         print(f"warning: load average {load[0]:.2f}; numbers of a busy machine mean little", file=sys.stderr)
     configs, cases, todo = plan(args)
     results, rss, start = {}, {}, time.monotonic()
+    args.out_dir.mkdir(parents=True, exist_ok=True)
+    out = args.out_dir / f"{datetime.date.today()}-{args.name}{'-quick' if args.quick else ''}"
     with tempfile.TemporaryDirectory() as folder:
         for n, (config, case) in enumerate(todo, 1):
             if config[0] == "lariat":
@@ -182,13 +185,12 @@ def main():
                     run([sys.executable, str(ROOT / "bench/make_gguf.py"), str(SHAPE), config[1], str(gguf)])
                 value, _ = measure_llama(args, config, case, gguf)
             results.setdefault((config, case), []).append(value)
+            # After every case, so that a run that is cut short leaves what it measured.
+            text = report(args, configs, cases, results, rss, time.monotonic() - start, load)
+            out.with_suffix(".md").write_text(text)
+            raw = [{"config": title(c), "case": case_title(k), "tok_s": v} for (c, k), v in results.items()]
+            out.with_suffix(".json").write_text(json.dumps(raw, indent=1) + "\n")
             print(f"[{n}/{len(todo)}] {time.monotonic() - start:6.0f} s  {case_title(case)}, {title(config)}: {value:.1f} tok/s", flush=True)
-    text = report(args, configs, cases, results, rss, time.monotonic() - start, load)
-    args.out_dir.mkdir(parents=True, exist_ok=True)
-    out = args.out_dir / f"{datetime.date.today()}-{args.name}{'-quick' if args.quick else ''}"
-    out.with_suffix(".md").write_text(text)
-    raw = [{"config": title(c), "case": case_title(k), "tok_s": v} for (c, k), v in results.items()]
-    out.with_suffix(".json").write_text(json.dumps(raw, indent=1) + "\n")
     print(f"\n{text}\nwritten: {out}.md and .json")
 
 
