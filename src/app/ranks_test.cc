@@ -271,6 +271,30 @@ TEST(Ranks, NetworkBytesAreWhatPlanSays) {
   }
 }
 
+// Log-probabilities of a prompt come whole, whichever ranks computed its positions.
+TEST(Ranks, PromptLogprobsOfEveryPosition) {
+  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
+  const OpenModel model = open(golden.string());
+  std::vector<PositionLogprobs> want;
+  for (const int32_t ranks : {1, 2, 3}) {
+    RankGroupUnderTest group(model, cp(ranks), 128);
+    RankGroupUnderTest::Row row{RowId(1), random_ids(8, 61, 512), {}, 0, false};
+    PlanRow planned = group.next(row, 61);
+    planned.wanted = LogitsWanted::kAll;
+    planned.prompt_logprobs = 2;
+    const StepOutcome outcome = group.step({planned});
+    ASSERT_EQ(outcome.rows.size(), 1u);
+    const auto& got = outcome.rows[0].prompt;
+    ASSERT_EQ(got.size(), 61u);
+    if (ranks == 1) want = got;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i].logprob, want[i].logprob, 2e-4) << "position " << i << ", " << ranks << " ranks";
+      ASSERT_LE(got[i].logprob, 0.0f);
+    }
+  }
+}
+
 // docs/design.md §9: with a fixed layout, strategy and chunking a row's bits do not depend on the batch.
 TEST(Ranks, BitsDoNotDependOnTheBatch) {
   const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";

@@ -5,6 +5,22 @@
 namespace lariat {
 namespace {
 
+// Positions of a prompt are judged by the ranks that computed them, each once.
+Status merge_prompt(RowOutcome& into, const RowOutcome& row, size_t rank) {
+  if (row.prompt.empty()) return Ok{};
+  if (into.prompt.empty()) {
+    into.prompt = row.prompt;
+    return Ok{};
+  }
+  if (into.prompt.size() != row.prompt.size())
+    return make_error(Errc::kCorruptData,
+                      fmt::format("rank {} answered {} positions of row {}, a rank before it {}", rank,
+                                  row.prompt.size(), row.id.get(), into.prompt.size()));
+  for (size_t i = 0; i < row.prompt.size(); ++i)
+    if (into.prompt[i].logprob == kLogprobElsewhere) into.prompt[i] = row.prompt[i];
+  return Ok{};
+}
+
 Status merge_row(RowOutcome& into, const RowOutcome& row, size_t rank) {
   if (row.id != into.id)
     return make_error(Errc::kCorruptData, fmt::format("rank {} answered row {} where rank 0 answered {}",
@@ -22,8 +38,7 @@ Status merge_row(RowOutcome& into, const RowOutcome& row, size_t rank) {
     if (into.token < 0) into.token_logprobs = row.token_logprobs;
     into.token = row.token;
   }
-  if (into.prompt.empty()) into.prompt = row.prompt;
-  return Ok{};
+  return merge_prompt(into, row, rank);
 }
 
 }  // namespace
@@ -45,6 +60,11 @@ Result<StepOutcome> merge_outcomes(std::span<const StepOutcome> outcomes) {
     merged.compute_us = std::max(merged.compute_us, o.compute_us);
     merged.comm_wait_us = std::max(merged.comm_wait_us, o.comm_wait_us);
   }
+  for (const RowOutcome& row : merged.rows)
+    for (const PositionLogprobs& p : row.prompt)
+      if (!row.failed && p.logprob == kLogprobElsewhere)
+        return make_error(Errc::kCorruptData,
+                          fmt::format("no rank answered every prompt position of row {}", row.id.get()));
   return merged;
 }
 

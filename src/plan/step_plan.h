@@ -74,6 +74,9 @@ struct PlanTokenLogprob {
   friend bool operator==(const PlanTokenLogprob&, const PlanTokenLogprob&) = default;
 };
 
+// In place of a log-probability, which is never positive: this position is another rank's to tell.
+inline constexpr float kLogprobElsewhere = 1.0f;
+
 struct PositionLogprobs {
   float logprob = 0;  // of the token that follows
   std::vector<PlanTokenLogprob> top;
@@ -84,7 +87,8 @@ struct RowOutcome {
   RowId id;
   int32_t token = -1;  // sampled, or -1
   PositionLogprobs token_logprobs;
-  std::vector<PositionLogprobs> prompt;  // one a new token, if asked for
+  std::vector<PositionLogprobs>
+      prompt;  // one a new token, if asked for; kLogprobElsewhere where not judged here
   // Set when this row alone failed (NaN in its logits, no page memory): the row ends, the group goes on.
   bool failed = false;
   Errc error = Errc::kInternal;

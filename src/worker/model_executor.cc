@@ -228,7 +228,8 @@ void ModelExecutor::judge_block(const StepPlan& plan, std::span<const Wanted> bl
       continue;
     }
     if (!j.prompt.empty()) {
-      row.prompt.resize(static_cast<size_t>(plan.rows[block[i].row].n));
+      row.prompt.resize(static_cast<size_t>(plan.rows[block[i].row].n),
+                        {.logprob = kLogprobElsewhere, .top = {}});
       row.prompt[static_cast<size_t>(block[i].index)] = std::move(j.prompt.front());
     }
     if (j.token >= 0) {
