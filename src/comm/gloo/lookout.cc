@@ -8,17 +8,36 @@
 
 namespace lariat {
 
-Lookout::Lookout(gloo::transport::Context& context, int32_t world, int32_t rank) {
+namespace {
+
+// How long a closed data connection may be ahead of the news of why: a thread's wake-up on a loaded machine.
+constexpr auto kNewsTime = std::chrono::milliseconds(200);
+
+Error gone(const Transfer& transfer) {
+  return make_error(Errc::kUnavailable,
+                    fmt::format("rank {} is gone: {}", transfer.peer(), transfer.failure()),
+                    fmt::format("rank {}", transfer.peer()));
+}
+
+}  // namespace
+
+Lookout::Lookout(gloo::transport::Context& news, gloo::transport::Context& data, int32_t world,
+                 int32_t rank) {
   for (int32_t peer = 0; peer < world; ++peer) {
     if (peer == rank) continue;
     Watch w;
     w.text.resize(kObituaryBytes);
     w.receive = std::make_unique<Transfer>(peer, false, w.text.data(), w.text.size(), kObituarySlot);
-    w.receive->post(context);
+    w.receive->post(news);
+    w.canary = std::make_unique<Transfer>(peer, false, nullptr, 0, kCanarySlot);
+    w.canary->post(data);
     watches_.push_back(std::move(w));
   }
   // Threads only when nothing can throw any more, and the vector has its final place.
-  for (Watch& w : watches_) w.thread = std::thread([this, &w] { watch(w); });
+  for (Watch& w : watches_) {
+    w.news_thread = std::thread([this, &w] { watch_news(w); });
+    w.data_thread = std::thread([this, &w] { watch_data(w); });
+  }
   clock_ = std::thread([this] { keep_time(); });
 }
 
@@ -27,26 +46,38 @@ Lookout::~Lookout() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     time_changed_.notify_all();
+    news_came_.notify_all();
   }
-  for (Watch& w : watches_) w.receive->interrupt();
-  for (Watch& w : watches_) w.thread.join();
+  for (Watch& w : watches_) {
+    w.receive->interrupt();
+    w.canary->interrupt();
+  }
+  for (Watch& w : watches_) {
+    w.news_thread.join();
+    w.data_thread.join();
+  }
   clock_.join();
 }
 
-void Lookout::watch(Watch& w) {
+void Lookout::watch_news(Watch& w) {
   const TransferState state = w.receive->wait();
-  const int32_t peer = w.receive->peer();
   const std::lock_guard lock(mutex_);
   if (stopping_ || state == TransferState::kInterrupted) return;
   if (state == TransferState::kDone) {
-    const Obituary obituary = read_obituary(w.text, peer);
+    const Obituary obituary = read_obituary(w.text, w.receive->peer());
     if (!obituary.orderly) return tell_locked(obituary.why);
     w.left = obituary.why;
     news_came_.notify_all();
     return;
   }
-  tell_locked(make_error(Errc::kUnavailable, fmt::format("rank {} is gone: {}", peer, w.receive->failure()),
-                         fmt::format("rank {}", peer)));
+  tell_locked(gone(*w.receive));
+}
+
+void Lookout::watch_data(Watch& w) {
+  if (w.canary->wait() != TransferState::kFailed) return;
+  std::unique_lock lock(mutex_);
+  const bool known = news_came_.wait_for(lock, kNewsTime, [&] { return stopping_ || news_ || w.left; });
+  if (!known) tell_locked(gone(*w.canary));
 }
 
 void Lookout::tell(const Error& why) {

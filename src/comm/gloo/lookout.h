@@ -1,4 +1,4 @@
-// Threads that end waits: one a peer for its obituary, one for deadlines.
+// Threads that end waits: two a peer for its obituary and its connections, one for deadlines.
 #pragma once
 
 #include <condition_variable>
@@ -20,8 +20,8 @@ enum class WaitEnd : uint8_t { kDone, kFailed, kDeadline, kNews };
 
 class Lookout {
  public:
-  // Posts a receive to every peer. May throw whatever Gloo throws.
-  Lookout(gloo::transport::Context& context, int32_t world, int32_t rank);
+  // Posts a receive to every peer on either connection. May throw whatever Gloo throws.
+  Lookout(gloo::transport::Context& news, gloo::transport::Context& data, int32_t world, int32_t rank);
   ~Lookout();
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
@@ -41,7 +41,10 @@ class Lookout {
   struct Watch {
     std::vector<char> text;
     std::unique_ptr<Transfer> receive;
-    std::thread thread;
+    // Never completes. Gloo does not tell a transfer that is half read or half written that its connection
+    // has closed; this one it tells.
+    std::unique_ptr<Transfer> canary;
+    std::thread news_thread, data_thread;
     std::optional<Error> left;
   };
   struct Waiter {
@@ -50,7 +53,8 @@ class Lookout {
     bool heed_news;
     bool expired = false;
   };
-  void watch(Watch& peer);
+  void watch_news(Watch& peer);
+  void watch_data(Watch& peer);
   void keep_time();
   void tell_locked(const Error& why);
 

@@ -1,10 +1,13 @@
 // Ranks that die, stop, abort or never come: who is left is told who it was, soon, and forms again.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
+#include <new>
 #include <thread>
 
 #include "base/test_processes.h"
@@ -40,9 +43,16 @@ int64_t ms_since(CommClock::time_point since) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(CommClock::now() - since).count();
 }
 
+// Memory that the processes of a test have in common, for the life of the test program.
+void* shared_page() {
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  LARIAT_CHECK(page != MAP_FAILED, "no page");
+  return page;
+}
+
 // A collective large enough to be under way when something happens to it.
 struct Bulk {
-  static constexpr size_t kBytes = size_t{64} << 20;
+  static constexpr size_t kBytes = size_t{16} << 20;
   std::vector<char> own = std::vector<char>(kBytes, 1);
   std::vector<char> all;
 
@@ -56,18 +66,20 @@ struct Bulk {
 TEST(GlooLoss, KilledRankIsNamedAndTheGroupFormsAgain) {
   const TempDir dir;
   Processes ranks;
+  auto* const died_at = new (shared_page()) CommClock::time_point;
   const auto survive = [&](int32_t r) -> std::string {
     auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
     FAIL_UNLESS(groups.ok(), groups.error().message);
     Bulk bulk;
     while (true) {  // rank 2 dies within one of them
-      const auto since = CommClock::now();
       const Status status = bulk.run(*groups->world, CommClock::now() + 30s);
       if (status.ok()) continue;
       FAIL_UNLESS(status.error().code == Errc::kUnavailable, status.error().message);
       FAIL_UNLESS(status.error().param == "rank 2", status.error().message);
       FAIL_UNLESS(status.error().message.find("rank 2") != std::string::npos, status.error().message);
-      FAIL_UNLESS(CommClock::now() - since < kPrompt + 2s, std::to_string(ms_since(since)));
+      if (r == 0)
+        std::fprintf(stderr, "known %ld ms after its death\n", static_cast<long>(ms_since(*died_at)));
+      FAIL_UNLESS(CommClock::now() - *died_at < kPrompt, std::to_string(ms_since(*died_at)));
       break;
     }
     auto since = CommClock::now();
@@ -90,6 +102,7 @@ TEST(GlooLoss, KilledRankIsNamedAndTheGroupFormsAgain) {
     Bulk bulk;
     FAIL_UNLESS(bulk.run(*groups->world, CommClock::now() + 30s).ok());
     const PendingPtr pending = bulk.start(*groups->world);
+    *died_at = CommClock::now();
     raise(SIGKILL);  // its sends are half written
     return "";
   });
@@ -149,15 +162,17 @@ void until_asleep(pid_t thread) {
 TEST(GlooLoss, AbortWakesEveryRank) {
   const TempDir dir;
   Processes ranks;
+  auto* const formed = new (shared_page()) std::atomic<int>(0);
   for (int32_t r = 0; r < 3; ++r) {
     ranks.start([&, r]() -> std::string {
       auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
       FAIL_UNLESS(groups.ok(), groups.error().message);
-      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
+      ++*formed;
       int in = 0, out = 0;
       std::thread other;
       if (r == 1) {
-        other = std::thread([&groups, waiter = gettid()] {
+        other = std::thread([&groups, formed, waiter = gettid()] {
+          while (formed->load() < 3) std::this_thread::yield();  // else it would spoil their forming
           until_asleep(waiter);
           groups->abort(make_error(Errc::kResourceExhausted, "no memory for the step"));
         });
@@ -203,8 +218,9 @@ TEST(GlooLoss, CutConnectionEndsTheGroupForAll) {
       const PendingPtr pending = bulk.start(*groups->world);
       if (r == 1) FAIL_UNLESS(cut_a_connection());
       const auto since = CommClock::now();
-      const Status status = pending->wait(CommClock::now() + 30s);
-      FAIL_UNLESS(!status.ok());
+      // Where the cut is not on this rank's way, its call may still complete.
+      Status status = pending->wait(CommClock::now() + 30s);
+      while (status.ok()) status = bulk.run(*groups->world, CommClock::now() + 30s);
       FAIL_UNLESS(status.error().code == Errc::kUnavailable, status.error().message);
       FAIL_UNLESS(status.error().param.starts_with("rank "), status.error().message);
       FAIL_UNLESS(CommClock::now() - since < kPrompt + 1s, std::to_string(ms_since(since)));

@@ -125,7 +125,7 @@ void Mesh::bury(const Error& why, bool orderly) {
     if (peer == rank_) continue;
     Transfer send(peer, true, text.data(), text.size(), kObituarySlot);
     try {
-      send.post(*context_);
+      send.post(*news_context_);
       sends.push_back(std::move(send));
     } catch (const std::exception&) {
       // This peer is the one that died, or has closed the connection already and knows.
@@ -136,10 +136,12 @@ void Mesh::bury(const Error& why, bool orderly) {
   if (orderly) return;  // what the peers have not read yet still reaches them
   for (int32_t peer = 0; peer < world_; ++peer) {
     if (peer == rank_) continue;
-    try {
-      context_->getPair(peer)->close();
-    } catch (const std::exception&) {
-      // Closed already.
+    for (const auto& context : {context_, news_context_}) {
+      try {
+        context->getPair(peer)->close();
+      } catch (const std::exception&) {
+        // Closed already.
+      }
     }
   }
 }

@@ -24,8 +24,8 @@ namespace lariat {
 class Meeting;
 
 // A mesh lives until its first failure. Whoever sees one (a closed connection, a deadline, an abort) tells
-// every peer in an obituary, for which each rank has a receive posted from the start; a peer killed outright
-// shows as that receive's failure. The lookout watches those.
+// every peer in an obituary, for which each rank has a receive posted from the start, on a connection of its
+// own; a peer killed outright shows as that receive's failure. The lookout watches those.
 //
 // post, wait are for one thread; abort is for any.
 class Mesh {
@@ -62,7 +62,9 @@ class Mesh {
   const int32_t world_;
   const int32_t rank_;
   std::shared_ptr<gloo::transport::Device> device_;
-  std::shared_ptr<gloo::transport::Context> context_;
+  std::shared_ptr<gloo::transport::Context> context_;  // data
+  // Connections for obituaries alone: behind data that a peer is slow to take they would come too late.
+  std::shared_ptr<gloo::transport::Context> news_context_;
   WaitBoard board_;
   std::unique_ptr<Lookout> lookout_;  // null with one rank
 

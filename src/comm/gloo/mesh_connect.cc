@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "comm/gloo/meeting.h"
@@ -39,14 +40,13 @@ void ignore_sigpipe() {
 // over or the caller has cancelled.
 class ConnectGuard {
  public:
-  ConnectGuard(gloo::transport::Context& context, int32_t world, int32_t rank, Deadline deadline,
-               const std::atomic<bool>* cancelled)
-      : thread_([=, this, &context] {
+  // `close` closes all of them.
+  ConnectGuard(std::function<void()> close, Deadline deadline, const std::atomic<bool>* cancelled)
+      : thread_([=, this] {
           while (!formed_) {
             if ((cancelled && cancelled->load()) || CommClock::now() >= deadline) {
               ended_ = true;
-              for (int32_t p = 0; p < world; ++p)
-                if (p != rank) context.getPair(p)->close();
+              close();
               return;
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -90,10 +90,16 @@ Status Mesh::open_connections(const GlooOptions& options, Meeting& meeting, Dead
     gloo::transport::tcp::attr attr;
     attr.hostname = options.hostname;
     device_ = gloo::transport::tcp::CreateDevice(attr);
-    context_ = device_->createContext(rank_, world_);
-    context_->setTimeout(options.connect_timeout);
-    for (int32_t p = 0; p < world_; ++p)
-      if (p != rank_) addresses[static_cast<size_t>(p)] = context_->createPair(p)->address().bytes();
+    for (auto* context : {&context_, &news_context_}) {
+      *context = device_->createContext(rank_, world_);
+      (*context)->setTimeout(options.connect_timeout);
+      for (int32_t p = 0; p < world_; ++p) {
+        if (p == rank_) continue;
+        const std::vector<char> address = (*context)->createPair(p)->address().bytes();
+        std::vector<char>& both = addresses[static_cast<size_t>(p)];
+        both.insert(both.end(), address.begin(), address.end());
+      }
+    }
   } catch (const std::exception& e) {
     return make_error(Errc::kUnavailable, fmt::format("cannot listen on {}: {}", options.hostname, e.what()));
   }
@@ -102,13 +108,22 @@ Status Mesh::open_connections(const GlooOptions& options, Meeting& meeting, Dead
 }
 
 Status Mesh::connect_pairs(const Meeting& meeting, Deadline deadline, const std::atomic<bool>* cancelled) {
-  ConnectGuard guard(*context_, world_, rank_, deadline, cancelled);
+  const auto close = [this] {
+    for (int32_t p = 0; p < world_; ++p) {
+      if (p == rank_) continue;
+      context_->getPair(p)->close();
+      news_context_->getPair(p)->close();
+    }
+  };
+  ConnectGuard guard(close, deadline, cancelled);
   for (int32_t p = 0; p < world_; ++p) {
     if (p == rank_) continue;
-    LARIAT_ASSIGN(const std::vector<char> address, meeting.find(p, deadline, cancelled));
+    LARIAT_ASSIGN(const std::vector<char> both, meeting.find(p, deadline, cancelled));
+    const auto middle = both.begin() + static_cast<std::ptrdiff_t>(both.size() / 2);
     std::string problem;
     try {
-      context_->getPair(p)->connect(address);
+      context_->getPair(p)->connect({both.begin(), middle});
+      news_context_->getPair(p)->connect({middle, both.end()});
     } catch (const std::exception& e) {
       problem = e.what();
     }
@@ -124,7 +139,7 @@ Status Mesh::connect_pairs(const Meeting& meeting, Deadline deadline, const std:
   }
   if (guard.end()) return make_error(Errc::kDeadlineExceeded, "the group formed too late");
   try {
-    lookout_ = std::make_unique<Lookout>(*context_, world_, rank_);
+    lookout_ = std::make_unique<Lookout>(*news_context_, *context_, world_, rank_);
   } catch (const std::exception& e) {
     return make_error(Errc::kUnavailable, fmt::format("a rank went while forming: {}", e.what()));
   }

@@ -11,6 +11,7 @@ namespace lariat {
 // Slots of messages that belong to no group; see slot_of in member.cc.
 inline constexpr uint64_t kObituarySlot = ~uint64_t{0};
 inline constexpr uint64_t kHelloSlot = ~uint64_t{1};
+inline constexpr uint64_t kCanarySlot = ~uint64_t{2};
 inline constexpr size_t kObituaryBytes = 1024;
 
 struct Obituary {
