@@ -62,7 +62,7 @@ void print_text(const Capacity& c, const NetBytes& net, const LayoutOptions& lay
   }
   fmt::print("pages: {} of {} tokens\nlargest context {} tokens, {} at once\n", c.pages_total, c.page_tokens,
              c.max_context, c.max_concurrency);
-  if (layout.tp * layout.cp > 1) {
+  if (layout.layout().world() > 1) {
     fmt::print(
         "network: {:.1f} MiB for a prompt of that length, {:.1f} KiB a decoded token, over all ranks\n",
         mib(net.prefill), static_cast<double>(net.decode) / 1024);

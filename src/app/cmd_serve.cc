@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "app/commands.h"
-#include "app/progress.h"
 #include "app/serving.h"
 #include "app/tokenizer_files.h"
 #include "base/log.h"
@@ -41,16 +40,9 @@ Status check_text_side(const ModelOptions& options) {
   return Ok{};
 }
 
-// False if a signal came first. Returns true as well when the ranks cannot be formed: wait_ready says why.
-bool wait_for_ranks(EngineImpl& engine, const sigset_t& end_signals) {
-  ProgressBar bar("starting ranks");
+bool was_signalled(const sigset_t& end_signals) {
   constexpr timespec kNow{};
-  while (true) {
-    const Status ready = engine.wait_ready(std::chrono::milliseconds(100));
-    if (ready.ok() || ready.error().code != Errc::kDeadlineExceeded) return true;
-    if (sigtimedwait(&end_signals, nullptr, &kNow) > 0) return false;
-    bar.note(engine.state().reason);
-  }
+  return sigtimedwait(&end_signals, nullptr, &kNow) > 0;
 }
 
 // Who asks a second time does not want to wait for the drain. The ranks go with this process.
@@ -93,11 +85,12 @@ Result<int> cmd_serve(const OptionValues& values) {
   // The port is bound first: a port in use is known before the weights are read, and /health can say
   // "forming".
   LARIAT_ASSIGN(const auto server, HttpServer::start(http, *served->engine, served->context));
-  if (!wait_for_ranks(*served->engine, end_signals)) {
-    log_info("interrupted while the ranks were starting");
+  const Status ready = wait_until_ready(*served->engine, [&] { return was_signalled(end_signals); });
+  if (!ready.ok() && ready.error().code == Errc::kCancelled) {
+    log_info("{}", ready.error().message);
     return 0;
   }
-  LARIAT_RETURN_IF_ERROR(served->engine->wait_ready(std::chrono::milliseconds(0)));
+  LARIAT_RETURN_IF_ERROR(ready);
   fmt::print(stderr, "listening on http://{}:{}\n", options.host, server->port());
 
   int signal = 0;

@@ -16,7 +16,7 @@ Result<int> cmd_worker(const OptionValues& values) {
   options.address = read_text(values, "listen", "");
   if (options.address.empty()) faults.add("--listen is needed; 'lariat serve' starts its ranks itself");
   options.rank.rank = static_cast<int32_t>(read_int(values, "rank", 0, {0, 1 << 20}, faults));
-  options.rank.world = layout.tp * layout.cp;
+  options.rank.world = layout.layout().world();
   options.rank.build_id = build_id();
   options.rank.stall_timeout = std::chrono::milliseconds(
       static_cast<int64_t>(read_seconds(values, "stall-timeout", 300, 0.1, faults) * 1000));

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "app/golden_test_util.h"
 #include "app/verify.h"
 #include "plan/layout.h"
 
@@ -17,10 +18,6 @@ namespace lariat {
 namespace {
 
 namespace fs = std::filesystem;
-
-const std::vector<std::string> kModels{"llama-gqa",      "llama-d64",  "llama-d128",   "llama-linear",
-                                       "llama-mha-bias", "llama-yarn", "llama31-rope", "qwen2",
-                                       "qwen3-mqa",      "qwen3-gqa",  "qwen3-d128",   "mistral-swa"};
 
 struct LayoutAxis {
   const char* name;
@@ -50,7 +47,7 @@ using Point = std::array<int, 5>;
 constexpr std::array<int, 5> kSizes{12, 9, 4, 3, 4};
 
 std::string name_of(const Point& p) {
-  return kModels[static_cast<size_t>(p[0])] + " " + kLayouts[static_cast<size_t>(p[1])].name + " " +
+  return kGoldenModels[static_cast<size_t>(p[0])] + " " + kLayouts[static_cast<size_t>(p[1])].name + " " +
          kModes[static_cast<size_t>(p[2])].name +
          " interleave=" + std::to_string(kInterleaves[static_cast<size_t>(p[3])]) +
          " chunk=" + std::to_string(kChunks[static_cast<size_t>(p[4])]);
@@ -63,19 +60,12 @@ bool has_effect(const Point& p) {
   return layout.cp > 1 || kModes[static_cast<size_t>(p[2])].strategy == Strategy::kAuto;
 }
 
-OpenModel open_golden(const std::string& name) {
-  auto model = open_model({.model = (fs::path(LARIAT_SHARED_DIR) / "golden" / name).string(),
-                           .random_weights = {},
-                           .model_dirs = {}},
-                          std::nullopt);
-  EXPECT_TRUE(model.ok()) << model.error().message;
-  return std::move(model).value();
-}
-
 const OpenModel& model_of(const Point& p) {
   static std::map<int, OpenModel> open;
   auto it = open.find(p[0]);
-  if (it == open.end()) it = open.emplace(p[0], open_golden(kModels[static_cast<size_t>(p[0])])).first;
+  if (it == open.end())
+    it = open.emplace(p[0], open_test_model(golden_path(kGoldenModels[static_cast<size_t>(p[0])]).string()))
+             .first;
   return it->second;
 }
 
@@ -95,8 +85,8 @@ bool check(const Point& p) {
   options.chunk_tokens = kChunks[static_cast<size_t>(p[4])];
   options.threads = 1;
   options.comm_timeout = std::chrono::seconds(60);
-  const fs::path golden =
-      fs::path(LARIAT_SHARED_DIR) / "golden" / kModels[static_cast<size_t>(p[0])] / "golden.safetensors";
+  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden" / kGoldenModels[static_cast<size_t>(p[0])] /
+                          "golden.safetensors";
   const auto report = verify_model(model, options, golden, {.poison = true, .progress = {}});
   const auto& c = model.files.config;
   if (check_layout({layout.tp, layout.cp}, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads))) {

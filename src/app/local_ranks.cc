@@ -14,13 +14,10 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::load(const OpenModel& model, con
                                                      const ResolvedPlan& plan, const ExecutorExtras& extras) {
   auto self = std::unique_ptr<LocalRanks>(new LocalRanks());
   self->prefill_ = options.strategy;
-  const Layout layout{.tp = options.tp, .cp = options.cp};
+  const Layout layout = options.layout();
   const DecoderConfig& c = model.files.config;
-  const LayoutShape shape =
-      layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
-  if (layout.world() > 1) {
-    self->groups_ = make_local_rank_groups(layout, shape.duplicates);
-  }
+  if (layout.world() > 1) self->groups_ = make_local_rank_groups(layout, shape_of(c, layout).duplicates);
+  const WeightsId id = weights_id(model);
   std::map<int32_t, std::shared_ptr<const DecoderWeights>> shards;
   for (int32_t r = 0; r < layout.world(); ++r) {
     auto stream = Stream::cpu(options.threads);
@@ -34,6 +31,7 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::load(const OpenModel& model, con
     }
     LARIAT_ASSIGN(auto executor, make_executor(model, options, plan,
                                                {.weights = weights,
+                                                .id = id,
                                                 .stream = std::move(stream),
                                                 .place = std::move(place),
                                                 .poison = extras.poison}));
@@ -64,22 +62,14 @@ int64_t LocalRanks::bytes_sent() const {
 
 Result<StepOutcome> LocalRanks::run(const StepPlan& plan, const ProgressFn& progress) {
   StepPlan sealed = plan;
-  for (PlanRow& row : sealed.rows) {
-    if (row.strategy == Strategy::kAuto) row.strategy = prefill_;
-  }
-  seal(sealed, ranks_.front()->place().constants);
+  seal(sealed, ranks_.front()->place().constants, prefill_);
   LARIAT_RETURN_IF_ERROR(validator_->check(sealed, sealed.epoch));
   if (ranks_.size() == 1) return ranks_.front()->run(sealed, progress);
   std::vector<std::optional<Result<StepOutcome>>> results(ranks_.size());
   {
     std::vector<std::jthread> threads;
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      threads.emplace_back([&, r] {
-        results[r] = ranks_[r]->run(sealed, progress);
-        // Peers that wait for a rank that gave up must not wait for their deadline.
-        if (!results[r]->ok() && !fails_rows_only(results[r]->error().code))
-          groups_[r].abort(results[r]->error());
-      });
+      threads.emplace_back([&, r] { results[r] = ranks_[r]->run(sealed, progress); });
     }
   }
   std::vector<StepOutcome> outcomes;

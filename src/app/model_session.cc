@@ -24,10 +24,16 @@ Result<OpenModel> open_model(const ModelOptions& options, std::optional<DType> d
   OpenModel model;
   LARIAT_ASSIGN(model.files, open_files(options, dtype));
   LARIAT_ASSIGN(model.source, open_weights(model.files, &model.files.notes));
-  // Before the load, which drops the pages that this reads.
-  model.fingerprint = weights_fingerprint(*model.source, required_tensors(model.files.config));
   for (const std::string& note : model.files.notes) log_info("{}: {}", model.files.id, note);
   return model;
+}
+
+WeightsId weights_id(const OpenModel& model) {
+  return weights_fingerprint(*model.source, required_tensors(model.files.config));
+}
+
+LayoutShape shape_of(const DecoderConfig& c, const Layout& layout) {
+  return layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
 }
 
 namespace {
@@ -67,7 +73,7 @@ int64_t exchange_bytes(const LayoutOptions& options, const DecoderShard& shard, 
   const int64_t page_tokens = request.placement->round_page_tokens(static_cast<int32_t>(request.page_tokens));
   return stripe_workspace_bytes({.members = options.cp,
                                  .duplicates = shape.duplicates,
-                                 .replicated = options.kv_mode == KvMode::kReplicated && options.cp > 1,
+                                 .replicated = options.replicated(),
                                  .heads = static_cast<int>(shard.heads.count),
                                  .layout = {.dtype = options.kv_type,
                                             .kv_heads = static_cast<int>(request.kv.kv_heads),
@@ -113,42 +119,24 @@ int64_t auto_kv_bytes(const CapacityRequest& request) {
   return bytes;
 }
 
-Error refusals_error(const std::vector<Refusal>& refusals) {
-  bool memory_only = true;
-  std::string text;
-  for (const Refusal& r : refusals) {
-    memory_only =
-        memory_only && (r.setting == "memory" || r.setting == "kv-memory" || r.setting == "context");
-    text += fmt::format("{}--{}: {}; nearest that works: {}", text.empty() ? "" : "\n", r.setting, r.reason,
-                        r.nearest);
-  }
-  return make_error(memory_only ? Errc::kResourceExhausted : Errc::kInvalidArgument, text);
-}
-
 }  // namespace
 
 Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& options) {
   const DecoderConfig& c = model.files.config;
-  const Layout layout{.tp = options.tp, .cp = options.cp};
-  Capacity refused;
+  const Layout layout = options.layout();
   if (const auto r = check_layout(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads))) {
+    Capacity refused;
     refused.refusals.push_back(*r);
     return refused;
   }
 
-  const LayoutShape shape =
-      layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
+  const LayoutShape shape = shape_of(c, layout);
   CapacityRequest request;
   // Replicated KV takes every position on every rank.
-  const bool replicated = options.kv_mode == KvMode::kReplicated && layout.cp > 1;
-  if (replicated) {
+  if (options.replicated()) {
     LARIAT_ASSIGN(request.placement, Placement::equal(1, 1));
   } else {
     LARIAT_ASSIGN(request.placement, stripe_placement(options, shape));
-  }
-  for (int32_t r = 0; r < layout.world(); ++r) {
-    request.ranks.push_back(rank_memory(model, options, shard_of(c, layout.tp, r % layout.tp)));
-    request.stripes.push_back(replicated ? StripeIndex(0) : stripe_of(layout, shape, Rank(r)));
   }
   request.kv = {.layers = c.layers,
                 .kv_heads = shape.kv_heads,
@@ -162,18 +150,32 @@ Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& opti
       options.page_tokens > 0 ? options.page_tokens : default_page_tokens(*request.placement);
   request.max_batch = options.max_batch;
   for (int32_t r = 0; r < layout.world(); ++r) {
-    request.ranks[static_cast<size_t>(r)].workspace_bytes +=
-        exchange_bytes(options, shard_of(c, layout.tp, r % layout.tp), shape, request);
+    const DecoderShard shard = shard_of(c, layout.tp, r % layout.tp);
+    RankMemory memory = rank_memory(model, options, shard);
+    memory.workspace_bytes += exchange_bytes(options, shard, shape, request);
+    request.ranks.push_back(memory);
+    request.stripes.push_back(options.replicated() ? StripeIndex(0) : stripe_of(layout, shape, Rank(r)));
   }
   request.kv_memory_bytes = options.kv_memory > 0 ? options.kv_memory : auto_kv_bytes(request);
-  Capacity result = capacity(request);
-  result.refusals.insert(result.refusals.begin(), refused.refusals.begin(), refused.refusals.end());
-  return result;
+  return capacity(request);
+}
+
+Status check_fits(const Capacity& capacity) {
+  if (capacity.refusals.empty()) return Ok{};
+  bool memory_only = true;
+  std::string text;
+  for (const Refusal& r : capacity.refusals) {
+    memory_only =
+        memory_only && (r.setting == "memory" || r.setting == "kv-memory" || r.setting == "context");
+    text += fmt::format("{}--{}: {}; nearest that works: {}", text.empty() ? "" : "\n", r.setting, r.reason,
+                        r.nearest);
+  }
+  return make_error(memory_only ? Errc::kResourceExhausted : Errc::kInvalidArgument, text);
 }
 
 Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& layout) {
   LARIAT_ASSIGN(const Capacity c, plan_capacity(model, layout));
-  if (!c.refusals.empty()) return refusals_error(c.refusals);
+  LARIAT_RETURN_IF_ERROR(check_fits(c));
   ResolvedPlan plan;
   plan.context = static_cast<int32_t>(c.context);
   plan.page_tokens = static_cast<int32_t>(c.page_tokens);
@@ -183,9 +185,8 @@ Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& l
 }
 
 Result<ScheduleConstants> schedule_constants(const DecoderConfig& c, const LayoutOptions& options) {
-  const Layout layout{.tp = options.tp, .cp = options.cp};
-  const LayoutShape shape =
-      layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
+  const Layout layout = options.layout();
+  const LayoutShape shape = shape_of(c, layout);
   LARIAT_ASSIGN(Placement placement, stripe_placement(options, shape));
   ScheduleConstants constants{.layout = layout,
                               .placement = std::move(placement),
@@ -196,7 +197,7 @@ Result<ScheduleConstants> schedule_constants(const DecoderConfig& c, const Layou
                               .hidden = c.hidden,
                               .kv_element_bytes = static_cast<int32_t>(dtype_size(options.kv_type)),
                               .windows = {},
-                              .replicated = options.kv_mode == KvMode::kReplicated && layout.cp > 1};
+                              .replicated = options.replicated()};
   for (const LayerMask& mask : c.masks) constants.windows.push_back(static_cast<int32_t>(mask.window));
   return constants;
 }
@@ -221,7 +222,7 @@ Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, con
                                 .pages_total = plan.pages_total,
                                 .pass_tokens = plan.pass_tokens,
                                 .poison = parts.poison};
-  std::copy(model.fingerprint.begin(), model.fingerprint.end(), executor.weights_hash);
+  std::copy(parts.id.begin(), parts.id.end(), executor.weights_hash);
   return ModelExecutor::create(std::move(decoder), std::move(parts.stream), std::move(parts.place), executor);
 }
 

@@ -21,7 +21,6 @@ namespace lariat {
 struct OpenModel {
   ModelFiles files;
   std::unique_ptr<TensorSource> source;
-  std::array<uint64_t, 2> fingerprint{};  // of the weights, for a rank's hello
 };
 
 // Finds the files and reads the configs only. `dtype`: the type of random weights.
@@ -29,6 +28,14 @@ Result<ModelFiles> open_files(const ModelOptions& options, std::optional<DType> 
 
 // open_files(), and the weights' headers checked against the config.
 Result<OpenModel> open_model(const ModelOptions& options, std::optional<DType> dtype);
+
+// Tells one set of weights from another; the hello carries it. Reads a few pages of every tensor: to be asked
+// before a load, which drops them.
+using WeightsId = std::array<uint64_t, 2>;
+WeightsId weights_id(const OpenModel& model);
+
+// What the layout makes of the model; check_layout must have passed.
+LayoutShape shape_of(const DecoderConfig& config, const Layout& layout);
 
 // Whether and how the model fits, with every refusal. The arithmetic of `plan`, and of whatever allocates.
 Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& layout);
@@ -41,8 +48,11 @@ struct ResolvedPlan {
   int32_t pass_tokens = 0;  // of one forward pass at most
 };
 
-// plan_capacity() without refusals; else all of them in one error: kResourceExhausted if only memory is short
-// (exit 3), kInvalidArgument otherwise (exit 2).
+// Ok without refusals; else all of them in one error: kResourceExhausted if only memory is short (exit 3),
+// kInvalidArgument otherwise (exit 2).
+Status check_fits(const Capacity& capacity);
+
+// plan_capacity(), checked.
 Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& layout);
 
 struct ExecutorExtras {
@@ -59,6 +69,7 @@ Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& layout
 
 struct ExecutorParts {
   std::shared_ptr<const DecoderWeights> weights;  // of the place's tp shard
+  WeightsId id{};
   std::unique_ptr<Stream> stream;
   RankPlace place;
   bool poison = false;

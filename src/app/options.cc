@@ -65,7 +65,7 @@ void refuse_unsupported(const OptionValues& v, Faults& faults) {
 
 int32_t default_threads(const LayoutOptions& out) {
   const auto cores = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-  return std::max(1, cores / (out.tp * out.cp));
+  return std::max(1, cores / out.layout().world());
 }
 
 DType read_kv_type(const OptionValues& v, Faults& faults) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/option_values.h"
+#include "plan/layout.h"
 #include "plan/step_plan.h"
 #include "tensor/dtype.h"
 
@@ -39,6 +40,10 @@ struct LayoutOptions {
   int32_t max_batch = 8;
   int32_t chunk_tokens = 512;  // 0: whole prompt
   std::chrono::milliseconds comm_timeout{10'000};
+
+  Layout layout() const { return {.tp = tp, .cp = cp}; }
+  // With one cp rank there is nothing to replicate.
+  bool replicated() const { return kv_mode == KvMode::kReplicated && cp > 1; }
 };
 
 struct ServeOptions {

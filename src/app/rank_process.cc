@@ -19,21 +19,17 @@ class RankProcess final : public StepExecutor {
   PlanLimits limits() const override { return executor_->limits(); }
 
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override {
-    auto outcome = executor_->run(plan, progress);
-    // Peers that wait for this rank need not wait for their deadline.
-    if (groups_ && !outcome.ok() && !fails_rows_only(outcome.error().code)) groups_->abort(outcome.error());
-    return outcome;
+    return executor_->run(plan, progress);
   }
 
   Status meet(const LayoutOptions& options, const DecoderConfig& c, const RankProcessOptions& process) {
-    const Layout layout{.tp = options.tp, .cp = options.cp};
+    const Layout layout = options.layout();
     if (layout.world() == 1) return Ok{};
     GlooOptions gloo;
     gloo.store_dir = process.group_dir;
     gloo.prefix = fmt::format("epoch-{}", process.epoch.get());
     gloo.layout = layout;
-    gloo.duplicates =
-        layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads)).duplicates;
+    gloo.duplicates = shape_of(c, layout).duplicates;
     gloo.rank = process.rank;
     gloo.connect_timeout = kMeetTimeout;
     auto groups = make_gloo_rank_groups(gloo);
@@ -45,6 +41,7 @@ class RankProcess final : public StepExecutor {
   Status load(const OpenModel& model, const LayoutOptions& options, const RankProcessOptions& process,
               const LoadProgressFn& progress) {
     LARIAT_ASSIGN(const ResolvedPlan plan, resolve_plan(model, options));
+    const WeightsId id = weights_id(model);
     LARIAT_ASSIGN(RankPlace place, rank_place(model, options, process.rank, groups_.get()));
     const DecoderConfig& c = model.files.config;
     const DecoderShard shard = shard_of(c, options.tp, place.t());
@@ -55,7 +52,7 @@ class RankProcess final : public StepExecutor {
     };
     SharedWeightsOptions share;
     share.dir = process.group_dir;
-    share.key = DecoderWeights::key(model.fingerprint, shard, options.dtype);
+    share.key = DecoderWeights::key(id, shard, options.dtype);
     share.capacity_hint =
         static_cast<size_t>(DecoderWeights::bytes(c, shard, *model.source, options.dtype) + (1 << 20));
     LARIAT_ASSIGN(SharedWeights shared, SharedWeights::obtain(share, [&](PackedStore& store) {
@@ -67,6 +64,7 @@ class RankProcess final : public StepExecutor {
     offer_ = std::move(shared.offer);
     LARIAT_ASSIGN(executor_, make_executor(model, options, plan,
                                            {.weights = std::move(weights),
+                                            .id = id,
                                             .stream = std::move(stream),
                                             .place = std::move(place),
                                             .poison = false}));

@@ -4,13 +4,11 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "app/golden_test_util.h"
 #include "app/local_ranks.h"
-#include "app/text_codec.h"
-#include "app/tokenizer_files.h"
 #include "pages/page_allocator.h"
 #include "plan/net_bytes.h"
 
@@ -102,31 +100,19 @@ class RankGroupUnderTest {
   uint64_t rows_ = 0;
 };
 
-OpenModel open(const std::string& name) {
-  auto model = open_model({.model = name, .random_weights = {}, .model_dirs = {}}, std::nullopt);
-  EXPECT_TRUE(model.ok()) << model.error().message;
-  return std::move(model).value();
-}
-
 class Needle : public testing::TestWithParam<LayoutOptions> {};
 
 TEST_P(Needle, PassKeysTo16K) {
-  const fs::path path = fs::path(LARIAT_SHARED_DIR) / "golden/needle-5m/cases.json";
+  const fs::path path = golden_path("needle-5m/cases.json");
   if (!fs::exists(path)) GTEST_SKIP() << path << " is not here";
-  nlohmann::json cases;
-  std::ifstream(path) >> cases;
-  const OpenModel model = open("needle-5m");
-  const auto tokenizer = load_tokenizer(*model.files.files);
-  ASSERT_TRUE(tokenizer.ok());
-  const auto codec = ModelCodec::create(**tokenizer);
-  ASSERT_TRUE(codec.ok());
-  RankGroupUnderTest group(model, GetParam(), 16400);
+  const NeedleData needle(path);
+  RankGroupUnderTest group(needle.model, GetParam(), 16400);
   int compared = 0;
-  for (const auto& c : cases) {
+  for (const auto& c : needle.cases) {
     if (c.at("prompt_tokens") > 16384) continue;
     ChatPrompt prompt;
     prompt.messages = c.at("messages");
-    const auto ids = (*codec)->encode_chat(prompt);
+    const auto ids = needle.codec->encode_chat(prompt);
     ASSERT_TRUE(ids.ok()) << ids.error().message;
     ASSERT_EQ(ids->size(), c.at("prompt_tokens").get<size_t>());
     EXPECT_EQ(group.generate(*ids, 512, 32, 5), c.at("output_ids").get<std::vector<int32_t>>())
@@ -173,34 +159,28 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Needle, testing::Values(cp(2), cp(3, 16)), [](co
 
 // Depth x length x ranks: runs of 16 positions stay on a rank, and the needle sits on each rank in turn.
 TEST(Ranks, NeedleOnEachRankInTurn) {
-  const fs::path path = fs::path(LARIAT_SHARED_DIR) / "golden/needle-5m/cases.json";
+  const fs::path path = golden_path("needle-5m/cases.json");
   if (!fs::exists(path)) GTEST_SKIP() << path << " is not here";
-  nlohmann::json cases;
-  std::ifstream(path) >> cases;
-  const OpenModel model = open("needle-5m");
-  const auto tokenizer = load_tokenizer(*model.files.files);
-  ASSERT_TRUE(tokenizer.ok());
-  const auto codec = ModelCodec::create(**tokenizer);
-  ASSERT_TRUE(codec.ok());
+  const NeedleData needle(path);
   for (const int32_t ranks : {2, 3, 5}) {
-    RankGroupUnderTest group(model, cp(ranks, 16), 4100);
+    RankGroupUnderTest group(needle.model, cp(ranks, 16), 4100);
     std::set<int32_t> hit;
     for (const size_t which : {0, 6, 12}) {  // some 150, 950 and 3,950 tokens
-      const std::string content = cases[which].at("messages")[0].at("content");
-      const std::string output = cases[which].at("output");
+      const std::string content = needle.cases[which].at("messages")[0].at("content");
+      const std::string output = needle.cases[which].at("output");
       const auto lines = static_cast<size_t>(std::count(content.begin(), content.end(), '\n'));
       for (size_t depth = 0; depth < 6; ++depth) {
         const MovedNeedle moved = move_needle(content, output, depth * (lines - 1) / 5);
         ChatPrompt prompt;
         prompt.messages = nlohmann::json::array({{{"role", "user"}, {"content", moved.text}}});
-        const auto ids = (*codec)->encode_chat(prompt);
+        const auto ids = needle.codec->encode_chat(prompt);
         ASSERT_TRUE(ids.ok());
         // The user's text starts a few tokens in; a run of 16 is long enough for that not to matter here.
-        const auto before = (*codec)->encode(moved.before);
+        const auto before = needle.codec->encode(moved.before);
         ASSERT_TRUE(before.ok());
         hit.insert(static_cast<int32_t>(before->size() / 16 % static_cast<size_t>(ranks)));
         const auto out = group.generate(*ids, 512, 32, 5);
-        EXPECT_EQ((*tokenizer)->decode(out, true), output)
+        EXPECT_EQ(needle.tokenizer->decode(out, true), output)
             << ranks << " ranks, case " << which << ", depth " << depth;
       }
     }
@@ -219,9 +199,9 @@ std::vector<int32_t> random_ids(uint32_t seed, size_t n, uint32_t vocab) {
 
 // C21: lengths below the rank count, around tiles, and one that divides nothing.
 TEST(Ranks, LengthsThatDivideNothing) {
-  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  const fs::path golden = golden_path("llama-gqa");
   if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
-  const OpenModel model = open(golden.string());
+  const OpenModel model = open_test_model(golden.string());
   RankGroupUnderTest one(model, cp(1), 3100);
   std::map<int, std::vector<int32_t>> want;
   const std::vector<int> lengths{1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 65, 127, 2999};
@@ -243,9 +223,9 @@ TEST(Ranks, LengthsThatDivideNothing) {
 
 // What `plan` says crosses between ranks is what the groups count, for prompts and for decoded tokens.
 TEST(Ranks, NetworkBytesAreWhatPlanSays) {
-  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  const fs::path golden = golden_path("llama-gqa");
   if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
-  const OpenModel model = open(golden.string());
+  const OpenModel model = open_test_model(golden.string());
   for (const auto& [tp, ranks] : {std::pair{1, 2}, {1, 3}, {2, 1}, {2, 2}, {4, 1}}) {
     for (const Strategy strategy : {Strategy::kPassKv, Strategy::kPassQ}) {
       LayoutOptions layout = cp(ranks);
@@ -273,9 +253,9 @@ TEST(Ranks, NetworkBytesAreWhatPlanSays) {
 
 // Log-probabilities of a prompt come whole, whichever ranks computed its positions.
 TEST(Ranks, PromptLogprobsOfEveryPosition) {
-  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  const fs::path golden = golden_path("llama-gqa");
   if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
-  const OpenModel model = open(golden.string());
+  const OpenModel model = open_test_model(golden.string());
   std::vector<PositionLogprobs> want;
   for (const int32_t ranks : {1, 2, 3}) {
     RankGroupUnderTest group(model, cp(ranks), 128);
@@ -297,9 +277,9 @@ TEST(Ranks, PromptLogprobsOfEveryPosition) {
 
 // docs/design.md §9: with a fixed layout, strategy and chunking a row's bits do not depend on the batch.
 TEST(Ranks, BitsDoNotDependOnTheBatch) {
-  const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa";
+  const fs::path golden = golden_path("llama-gqa");
   if (!fs::exists(golden)) GTEST_SKIP() << golden << " is not here";
-  const OpenModel model = open(golden.string());
+  const OpenModel model = open_test_model(golden.string());
   for (const LayoutOptions& base : {cp(2), cp(3, 16)}) {
     for (const Strategy strategy : {Strategy::kPassKv, Strategy::kPassQ}) {
       LayoutOptions layout = base;

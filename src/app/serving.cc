@@ -86,7 +86,7 @@ Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const Mod
   };
   LARIAT_ASSIGN(RankLinkFactory factory, make_process_ranks(std::move(processes)));
   RankGroupOptions group;
-  group.world = layout.tp * layout.cp;
+  group.world = layout.layout().world();
   group.build_id = build_id();
   group.heartbeat_timeout = ms(options.heartbeat_timeout_s);
   // The rank's own watchdog comes first: it leaves a stack dump.
@@ -130,7 +130,7 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
   auto served = std::make_unique<Served>();
   LARIAT_ASSIGN(OpenModel model, open_model(model_options, options.dtype));
   LARIAT_ASSIGN(served->capacity, plan_capacity(model, options));
-  LARIAT_RETURN_IF_ERROR(resolve_plan(model, options));
+  LARIAT_RETURN_IF_ERROR(check_fits(served->capacity));
   served->files = std::move(model.files);
   LARIAT_ASSIGN(served->tokenizer, load_tokenizer(*served->files.files));
   if (served->tokenizer) {
@@ -147,19 +147,20 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
   settled.context = static_cast<int32_t>(served->capacity.context);
   settled.page_tokens = static_cast<int32_t>(served->capacity.page_tokens);
   settled.kv_memory = served->capacity.pages_total * served->capacity.ranks.front().page_bytes;
-  if (options.tp * options.cp > 1) {
+  if (options.layout().world() > 1) {
     LARIAT_ASSIGN(served->group_dir, PrivateDir::create());
   }
   LARIAT_ASSIGN(served->engine, start_engine(*served, model_options, settled, serve));
   return served;
 }
 
-Status wait_until_ready(EngineImpl& engine) {
+Status wait_until_ready(EngineImpl& engine, const std::function<bool()>& stop) {
   ProgressBar bar("starting ranks");
   while (true) {
-    const Status ready = engine.wait_ready(milliseconds(200));
+    const Status ready = engine.wait_ready(milliseconds(100));
     if (ready.ok()) return Ok{};
     if (ready.error().code != Errc::kDeadlineExceeded) return ready;
+    if (stop && stop()) return make_error(Errc::kCancelled, "interrupted while the ranks were starting");
     bar.note(engine.state().reason);
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,8 +48,9 @@ struct Served {
 Result<std::unique_ptr<Served>> start_served(const ModelOptions& model, const LayoutOptions& layout,
                                              const ServeOptions& options);
 
-// Waits for the engine, with a progress line on a terminal. The cause if the ranks cannot be formed.
-Status wait_until_ready(EngineImpl& engine);
+// Waits for the engine, with a progress line on a terminal. The cause if the ranks cannot be formed;
+// kCancelled once `stop` says true.
+Status wait_until_ready(EngineImpl& engine, const std::function<bool()>& stop = {});
 
 // Ids of head and ranks of one build; a rank of another is refused.
 std::string build_id();

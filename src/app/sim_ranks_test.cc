@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "app/golden_test_util.h"
 #include "app/model_session.h"
 #include "comm/local/local_groups.h"
 #include "comm/sim/sim_exchange.h"
@@ -51,14 +52,7 @@ struct Seen {
 
 class Model {
  public:
-  Model() {
-    auto opened = open_model({.model = (fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa").string(),
-                              .random_weights = {},
-                              .model_dirs = {}},
-                             std::nullopt);
-    EXPECT_TRUE(opened.ok());
-    model_ = std::move(opened).value();
-  }
+  Model() : model_(open_test_model(golden_path("llama-gqa").string())) {}
 
   // All steps of one sequence on one rank: the prompt in chunks, then its own tokens.
   Seen run_rank(const LayoutOptions& options, const ResolvedPlan& plan, Rank rank, RankGroups* groups) {
@@ -69,6 +63,7 @@ class Model {
     const ScheduleConstants constants = place->constants;
     auto executor = make_executor(model_, options, plan,
                                   {.weights = weights(options.tp, t),
+                                   .id = {},
                                    .stream = Stream::cpu(1),
                                    .place = std::move(*place),
                                    .poison = true});
@@ -76,15 +71,11 @@ class Model {
     int32_t done = 0;
     for (uint64_t step = 1; done < kPrompt + kNew - 1; ++step) {
       StepPlan step_plan = plan_of(step, done, plan);
-      for (PlanRow& row : step_plan.rows) {
-        if (row.strategy == Strategy::kAuto) row.strategy = options.strategy;
-      }
-      seal(step_plan, constants);
+      seal(step_plan, constants, options.strategy);
       const int32_t n = step_plan.rows[0].n;
       const auto outcome = (*executor)->run(step_plan, [] { return true; });
       if (!outcome.ok()) {
         seen.error = outcome.error();
-        if (groups) groups->abort(outcome.error());
         return seen;
       }
       done += n;
@@ -174,7 +165,7 @@ uint64_t first_seed() {
 }
 
 bool golden_missing() {
-  return !fs::exists(fs::path(LARIAT_SHARED_DIR) / "golden/llama-gqa");
+  return !fs::exists(golden_path("llama-gqa"));
 }
 
 TEST(SimRanks, TokensAreThoseOfOneRank) {

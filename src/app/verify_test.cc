@@ -7,25 +7,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "app/golden_test_util.h"
+
 namespace lariat {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kModels{"llama-gqa",      "llama-d64",  "llama-d128",   "llama-linear",
-                                       "llama-mha-bias", "llama-yarn", "llama31-rope", "qwen2",
-                                       "qwen3-mqa",      "qwen3-gqa",  "qwen3-d128",   "mistral-swa"};
-
 class Golden : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    folder_ = fs::path(LARIAT_SHARED_DIR) / "golden" / GetParam();
+    folder_ = golden_path(GetParam());
     if (!fs::exists(folder_)) GTEST_SKIP() << folder_ << " is not here";
-  }
-  static OpenModel open(const fs::path& folder) {
-    auto model = open_model({.model = folder.string(), .random_weights = {}, .model_dirs = {}}, std::nullopt);
-    EXPECT_TRUE(model.ok()) << model.error().message;
-    return std::move(model).value();
   }
   void expect_passes(const OpenModel& model, const LayoutOptions& layout, bool poison) const {
     const auto report =
@@ -40,7 +33,7 @@ class Golden : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(Golden, PagesChunksPoison) {
-  const OpenModel model = open(folder_);
+  const OpenModel model = open_test_model(folder_.string());
   for (const int32_t page_tokens : {16, 64, 256}) {
     for (const int32_t chunk : {1, 7, 64, 0}) {
       for (const bool poison : {false, true}) {
@@ -82,11 +75,11 @@ TEST_P(Golden, OldConfigLayout) {
   fs::create_symlink(fs::absolute(folder_ / "model.safetensors"), copy / "model.safetensors");
   LayoutOptions layout;
   layout.threads = 2;
-  expect_passes(open(copy), layout, false);
+  expect_passes(open_test_model(copy.string()), layout, false);
   fs::remove_all(copy);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(kModels), [](const auto& param) {
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(kGoldenModels), [](const auto& param) {
   std::string name = param.param;
   for (char& c : name) {
     if (c == '-') c = '_';

@@ -200,12 +200,7 @@ void EngineImpl::schedule(Time now) {
   if (!ready_ || scheduler_->step_in_flight()) return;
   auto plan = scheduler_->next(now);
   if (!plan) return;
-  if (options_.schedule) {
-    for (PlanRow& row : plan->rows) {
-      if (row.strategy == Strategy::kAuto) row.strategy = options_.prefill;
-    }
-    seal(*plan, *options_.schedule);
-  }
+  if (options_.schedule) seal(*plan, *options_.schedule, options_.prefill);
   step_ = plan->step;
   step_rows_.clear();
   for (const PlanRow& row : plan->rows) step_rows_.insert(row.id);

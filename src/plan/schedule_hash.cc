@@ -194,7 +194,9 @@ std::vector<Collective> derive_schedule(const StepPlan& plan, const ScheduleCons
   return Derivation(plan, constants).run();
 }
 
-void seal(StepPlan& plan, const ScheduleConstants& constants) {
+void seal(StepPlan& plan, const ScheduleConstants& constants, Strategy prefill) {
+  for (PlanRow& row : plan.rows)
+    if (row.strategy == Strategy::kAuto) row.strategy = prefill;
   const auto hash = schedule_hash(derive_schedule(plan, constants));
   std::copy(hash.begin(), hash.end(), std::begin(plan.schedule_hash));
 }

@@ -33,8 +33,8 @@ struct Collective {
 // ones, and that layers repeat, follows from constants outside and is not written out. As attention/ runs it.
 std::vector<Collective> derive_schedule(const StepPlan& plan, const ScheduleConstants& constants);
 
-// Sets the plan's hash to that of its schedule.
-void seal(StepPlan& plan, const ScheduleConstants& constants);
+// Gives rows that leave their strategy open `prefill`, and the plan the hash of its schedule.
+void seal(StepPlan& plan, const ScheduleConstants& constants, Strategy prefill = Strategy::kAuto);
 
 // XXH3-128 of the schedule, {low, high}; the empty schedule is {0, 0}.
 std::array<uint64_t, 2> schedule_hash(std::span<const Collective> schedule);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sched/sampling.h"
+
 namespace lariat {
 
 PenaltyCounts::PenaltyCounts(const SamplingSettings& sampling, const std::vector<int32_t>& prompt) {
@@ -39,19 +41,10 @@ bool Row::is_end(int32_t token) const {
 
 PlanSampling Row::sampling(int32_t vocab) const {
   const GenerateRequest& r = request();
-  PlanSampling s;
-  s.temperature = r.sampling.temperature;
-  s.top_k = r.sampling.top_k;
-  s.top_p = r.sampling.top_p;
-  s.min_p = r.sampling.min_p;
-  s.repetition_penalty = r.sampling.repetition_penalty;
-  s.presence_penalty = r.sampling.presence_penalty;
-  s.frequency_penalty = r.sampling.frequency_penalty;
-  s.logit_bias = r.sampling.logit_bias;
+  PlanSampling s = sampling_of(r);
   s.seed = spec_.seed;
   s.choice = spec_.choice;
   s.output_index = output_.size();
-  s.top_logprobs = r.top_logprobs;
   s.counts = penalties_.counts();
   if (!r.ignore_eos && output_tokens() < r.min_tokens)
     for (const int32_t id : r.end_ids)

@@ -242,6 +242,12 @@ class Parser {
     return e;
   }
 
+  ExprMut call(ExprMut callee) {
+    ExprMut e = node(Expr::kCall);
+    add(*e, std::move(callee));
+    arguments(*e);
+    return e;
+  }
   ExprMut postfix(ExprMut e) {
     for (;;) {
       if (skip_op(".")) {
@@ -252,10 +258,7 @@ class Parser {
       } else if (skip_op("[")) {
         e = subscript(std::move(e));
       } else if (is_op("(")) {
-        ExprMut call = node(Expr::kCall);
-        add(*call, std::move(e));
-        arguments(*call);
-        e = std::move(call);
+        e = call(std::move(e));
       } else {
         return e;
       }
@@ -307,10 +310,7 @@ class Parser {
       } else if (skip_name("is")) {
         e = test(std::move(e));
       } else if (is_op("(")) {
-        ExprMut call = node(Expr::kCall);
-        add(*call, std::move(e));
-        arguments(*call);
-        e = std::move(call);
+        e = call(std::move(e));
       } else {
         return e;
       }

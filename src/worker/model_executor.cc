@@ -119,6 +119,15 @@ Result<ModelExecutor::Tokens> ModelExecutor::tokens_of(const StepPlan& plan) con
 }
 
 Result<StepOutcome> ModelExecutor::run(const StepPlan& plan, const ProgressFn& progress) {
+  auto outcome = run_step(plan, progress);
+  // Peers that wait for a rank that gave up need not wait for their deadline.
+  if (place_.groups && !outcome.ok() && !fails_rows_only(outcome.error().code)) {
+    place_.groups->abort(outcome.error());
+  }
+  return outcome;
+}
+
+Result<StepOutcome> ModelExecutor::run_step(const StepPlan& plan, const ProgressFn& progress) {
   const auto start = std::chrono::steady_clock::now();
   StepOutcome outcome;
   outcome.epoch = plan.epoch;

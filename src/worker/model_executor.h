@@ -60,6 +60,8 @@ class ModelExecutor : public StepExecutor {
   };
   using Tokens = std::vector<std::vector<int32_t>>;  // by row
 
+  Result<StepOutcome> run_step(const StepPlan& plan, const ProgressFn& progress);
+
   explicit ModelExecutor(RankPlace place)
       : place_(std::move(place)),
         agreement_(place_.groups ? place_.groups->world.get() : nullptr, place_.comm_timeout) {}
