@@ -144,9 +144,13 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
                      .vocab = served->files.config.vocab,
                      .created = static_cast<int64_t>(std::time(nullptr))};
   LayoutOptions settled = options;
+  settled.kv_memory = 0;
   settled.context = static_cast<int32_t>(served->capacity.context);
   settled.page_tokens = static_cast<int32_t>(served->capacity.page_tokens);
-  settled.kv_memory = served->capacity.pages_total * served->capacity.ranks.front().page_bytes;
+  // A pool of so many bytes on every rank: the rank with the largest share says how many those are.
+  for (const RankCapacity& rank : served->capacity.ranks) {
+    settled.kv_memory = std::max(settled.kv_memory, served->capacity.pages_total * rank.page_bytes);
+  }
   if (options.layout().world() > 1) {
     LARIAT_ASSIGN(served->group_dir, PrivateDir::create());
   }

@@ -47,3 +47,17 @@ test('a rank holds what plan predicts', { timeout: 240_000 }, async (t) => {
   const error = Math.abs(above - predicted) / predicted;
   assert.ok(error <= 0.05, `predicted ${predicted}, holds ${above}: ${(100 * error).toFixed(1)} %`);
 });
+
+test('every rank settles the pages that plan says, whatever its share', { timeout: 120_000 }, async () => {
+  for (const shares of ['3,1', '1,3']) {
+    const args = ['--ranks', '2', '--rank-shares', shares, '--threads', '1', '--context', '8192'];
+    const plan = JSON.parse(execFileSync(binary, ['plan', 'needle-5m', '--json', ...args], { timeout: 60_000 }));
+    const server = await Server.start(args);
+    try {
+      const state = await (await fetch(`${server.url}/v1/lariat/state`)).json();
+      assert.equal(state.kv_pages_total, plan.pages_total, `shares ${shares}`);
+    } finally {
+      await server.stop();
+    }
+  }
+});
