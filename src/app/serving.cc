@@ -161,7 +161,7 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
 Status wait_until_ready(EngineImpl& engine, const std::function<bool()>& stop) {
   ProgressBar bar("starting ranks");
   while (true) {
-    const Status ready = engine.wait_ready(milliseconds(100));
+    Status ready = engine.wait_ready(milliseconds(100));
     if (ready.ok()) return Ok{};
     if (ready.error().code != Errc::kDeadlineExceeded) return ready;
     if (stop && stop()) return make_error(Errc::kCancelled, "interrupted while the ranks were starting");

@@ -45,8 +45,8 @@ struct Served {
 
 // Checks everything that can be checked without loading, then starts the ranks. wait_ready() is the caller's.
 // Errors: the model's, the tokenizer's, every refusal of the plan.
-Result<std::unique_ptr<Served>> start_served(const ModelOptions& model, const LayoutOptions& layout,
-                                             const ServeOptions& options);
+Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, const LayoutOptions& options,
+                                             const ServeOptions& serve);
 
 // Waits for the engine, with a progress line on a terminal. The cause if the ranks cannot be formed;
 // kCancelled once `stop` says true.
