@@ -12,19 +12,17 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from machine import ROOT, header, quiet_or_warn, run, spoken_command
+
 SHAPE = ROOT / "bench/shapes/smollm2-135m.json"
 LONG = 16384
 DECODED = 64
-CASE_TIMEOUT_S = 3600
 # (engine, weights, KV, flash attention). The first of each engine runs the 16K cases too.
 LARIAT = [("lariat", "bf16", "f16", None), ("lariat", "f32", "f32", None)]
 LLAMA = [
@@ -44,16 +42,6 @@ def title(config):
 def case_title(case):
     kind, n = case
     return f"prefill {n}" if kind == "pp" else f"decode at {n}"
-
-
-def run(command):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CASE_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        sys.exit(f"no end after {CASE_TIMEOUT_S} s: {' '.join(command)}")
-    if done.returncode != 0:
-        sys.exit(f"exit code {done.returncode}: {' '.join(command)}\n{done.stderr[-2000:]}")
-    return done.stdout
 
 
 def lariat_command(args, config, case, out):
@@ -84,23 +72,6 @@ def measure_llama(args, config, case, gguf):
     return json.loads(run(llama_command(args, config, case, gguf)))[0]["avg_ts"], None
 
 
-def cpu():
-    name = isa = ""
-    for line in Path("/proc/cpuinfo").read_text().split("\n"):
-        if line.startswith("model name") and not name:
-            name = line.split(":", 1)[1].strip()
-        if line.startswith("flags") and not isa:
-            flags = line.split()
-            wanted = ["sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16"]
-            isa = " ".join(f for f in wanted if f in flags)
-    family = [l.split(":")[1].strip() for l in Path("/proc/cpuinfo").read_text().split("\n") if l.startswith(("cpu family", "model\t"))][:2]
-    return f"{name} (family {family[0]}, model {family[1]})", isa
-
-
-def git(*args):
-    return subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True).stdout.strip()
-
-
 def table(configs, cases, results):
     lines = ["| | " + " | ".join(title(c) for c in configs) + " | ratio |", "|---" * (len(configs) + 2) + "|"]
     for case in cases:
@@ -114,17 +85,13 @@ def table(configs, cases, results):
 
 
 def report(args, configs, cases, results, rss, seconds, load):
-    name, isa = cpu()
     peaks = ", ".join(f"{title(c)}: {v / 2**20:.0f} MiB" for c, v in rss.items())
     return f"""# Lariat beside llama.cpp, SmolLM2-135M shape
 
-- Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC; Lariat {git("rev-parse", "--short", "HEAD")}{" with local changes" if git("status", "--porcelain", "--untracked-files=no") else ""}; llama.cpp: {args.llama_version}
-- CPU: {name}, {os.cpu_count()} cores, {args.threads} threads used; {isa}; {platform.system()} {platform.release()}
-- Load average at the start: {load[0]:.2f}; the run took {seconds / 60:.0f} min
-- Command: `{args.command}`
+{header(load, seconds, args.command, f"; llama.cpp: {args.llama_version}")}
 
 Shape: 30 layers, d 576, 9/3 heads, D 64, ffn 1536, vocabulary 49152, tied; random weights in both. Tokens a second, median of
-{args.rounds} round(s) (16K: {args.long_rounds}) in which the engines take turns. Decode is {DECODED} tokens after the given depth. The ratio is
+{args.rounds} round(s) (16K: {args.long_rounds}) in which the engines take turns, {args.threads} threads each. Decode is {DECODED} tokens after the given depth. The ratio is
 {title(LARIAT[0])} over the better of llama.cpp F16 with flash attention on and off.
 
 {table(configs, cases, results)}
@@ -167,15 +134,8 @@ def main():
     for tool in (args.lariat, args.llama_bench):
         if not os.access(tool, os.X_OK):
             sys.exit(f"{tool} is not a program; build it first")
-    words, hidden = [], False
-    for word in sys.argv[1:]:
-        # Where the peer was built is nobody's business; how it was run is.
-        words.append("PATH" if hidden else f'"{word}"' if " " in word else word)
-        hidden = word in ("--llama-bench", "--lariat")
-    args.command = " ".join(["bench/peer_llama.py", *words])
-    load = os.getloadavg()
-    if load[0] > 0.5:
-        print(f"warning: load average {load[0]:.2f}; numbers of a busy machine mean little", file=sys.stderr)
+    args.command = spoken_command(hidden=("--llama-bench", "--lariat"))
+    load = quiet_or_warn()
     configs, cases, todo = plan(args)
     results, rss, start = {}, {}, time.monotonic()
     args.out_dir.mkdir(parents=True, exist_ok=True)
