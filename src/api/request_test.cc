@@ -38,13 +38,13 @@ class RequestTest : public ::testing::Test {
     none.generations.emplace_back();
     return none;
   }
-  static ApiError bad(ApiResult<ParsedRequest> r, const std::string& what) {
+  static ApiError bad(const ApiResult<ParsedRequest>& r, const std::string& what) {
     if (!r.ok()) return r.error();
     ADD_FAILURE() << what << ": accepted";
     return {};
   }
-  void expect_refused(ApiResult<ParsedRequest> r, const std::string& what, const std::string& param) {
-    const ApiError e = bad(std::move(r), what);
+  void expect_refused(const ApiResult<ParsedRequest>& r, const std::string& what, const std::string& param) {
+    const ApiError e = bad(r, what);
     EXPECT_EQ(e.status, 400) << what;
     EXPECT_EQ(e.param, param) << what << ": " << e.message;
     EXPECT_EQ(e.type, "invalid_request_error") << what;

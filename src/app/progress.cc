@@ -13,8 +13,8 @@ constexpr int kWidth = 30;
 constexpr int64_t kRedrawMs = 100;
 
 int64_t now_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count();
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
 }
 
 }  // namespace

@@ -159,7 +159,9 @@ void DistributedAttention::attend_block(Call& call, const RotateOp& op) {
   if (row.n == 0) return;
   const KvPages kv = block_pages(call.layout(), op.slots, blocks_[op.buffer].data());
   const SlotPositions positions =
-      plan.positions[static_cast<size_t>(op.round * shape_.members + op.origin)].slots();
+      plan.positions[static_cast<size_t>(op.round) * static_cast<size_t>(shape_.members) +
+                     static_cast<size_t>(op.origin)]
+          .slots();
   std::vector<AttentionRow> attends;
   if (item.fresh || !splits_heads()) {
     attends.push_back(call.own_queries(row));
@@ -185,7 +187,9 @@ void DistributedAttention::keep_block(Call& call, const RotateOp& op) {
   if (!shape_.replicated || op.origin == shape_.member) return;
   const RotationPlan& plan = call.kind.rotation;
   const SlotPositions positions =
-      plan.positions[static_cast<size_t>(op.round * shape_.members + op.origin)].slots();
+      plan.positions[static_cast<size_t>(op.round) * static_cast<size_t>(shape_.members) +
+                     static_cast<size_t>(op.origin)]
+          .slots();
   std::vector<int64_t> slots(static_cast<size_t>(op.slots));
   for (int64_t i = 0; i < op.slots; ++i) slots[static_cast<size_t>(i)] = positions.at(i);
   unpack_slots(*config_.stream, blocks_[op.buffer].data(), op.slots, slots.data(),

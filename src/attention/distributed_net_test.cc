@@ -6,10 +6,8 @@
 #include "comm/sim/sim_exchange.h"
 #include "plan/schedule_hash.h"
 
-namespace lariat {
+namespace lariat::disttest {
 namespace {
-
-using namespace disttest;
 
 constexpr float kTolerance = 1e-5f;
 
@@ -159,7 +157,7 @@ void check_against_plan(const WorldShape& shape, const Steps& steps) {
       TestRank rank(shape, groups[static_cast<size_t>(r)], sequences);
       std::vector<Answer> answers;
       for (const TestSequence& s : sequences)
-        answers.push_back(Answer(layer_masks().size(), std::vector<float>(s.q.size())));
+        answers.emplace_back(layer_masks().size(), std::vector<float>(s.q.size()));
       EXPECT_TRUE(rank.run(steps, answers).ok());
       sent[static_cast<size_t>(r)] = rank.backend().comm().bytes_sent;
     });
@@ -204,7 +202,7 @@ TEST(DistributedNet, WorkspaceStaysWithinItsPrediction) {
         TestRank rank(shape, groups[static_cast<size_t>(r)], sequences);
         std::vector<Answer> answers;
         for (const TestSequence& s : sequences)
-          answers.push_back(Answer(layer_masks().size(), std::vector<float>(s.q.size())));
+          answers.emplace_back(layer_masks().size(), std::vector<float>(s.q.size()));
         EXPECT_TRUE(rank.run(steps, answers).ok());
         EXPECT_LE(rank.backend().workspace_bytes(), bound);
         EXPECT_GT(4 * rank.backend().workspace_bytes(), bound);
@@ -236,4 +234,4 @@ TEST(DistributedNet, WaitsAreMeasured) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::disttest

@@ -4,10 +4,8 @@
 
 #include "attention/distributed_test_world.h"
 
-namespace lariat {
+namespace lariat::disttest {
 namespace {
-
-using namespace disttest;
 
 constexpr float kTolerance = 1e-5f;
 
@@ -252,4 +250,4 @@ TEST(Distributed, RowsThatCannotBeAreRefusedBeforeAnythingMoves) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::disttest

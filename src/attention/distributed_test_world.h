@@ -260,7 +260,7 @@ inline WorldRun run_world(const WorldShape& shape, std::vector<RankGroups> group
   for (int32_t r = 0; r < shape.ranks(); ++r) {
     auto& mine = run.answers.emplace_back();
     for (const TestSequence& s : sequences)
-      mine.push_back(Answer(layer_masks().size(), std::vector<float>(s.q.size(), std::nanf(""))));
+      mine.emplace_back(layer_masks().size(), std::vector<float>(s.q.size(), std::nanf("")));
   }
   threads([&](int32_t r) {
     const auto at = static_cast<size_t>(r);

@@ -21,11 +21,12 @@ Result<StripeShape> StripeShape::create(const AttentionConfig& config) {
   std::vector<int32_t> pattern;
   for (const int32_t stripe : config.placement.pattern()) pattern.push_back(stripe / duplicates);
   LARIAT_ASSIGN(Placement compute, Placement::create(std::move(pattern), config.placement.interleave()));
-  LARIAT_ASSIGN(Placement everything, Placement::equal(1, 1));
-  return StripeShape{members,           member,
-                     duplicates,        duplicate,
-                     comm.replicated,   comm.replicated ? std::move(everything) : config.placement,
-                     std::move(compute)};
+  Placement store = config.placement;
+  if (comm.replicated) {
+    LARIAT_ASSIGN(store, Placement::equal(1, 1));
+  }
+  return StripeShape{members,         member,           duplicates,        duplicate,
+                     comm.replicated, std::move(store), std::move(compute)};
 }
 
 std::vector<int32_t> StripeShape::computed_positions(int32_t of, int64_t from, int64_t to) const {

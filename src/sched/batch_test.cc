@@ -3,10 +3,8 @@
 
 #include "sched/test_bench.h"
 
-namespace lariat {
+namespace lariat::sched_test {
 namespace {
-
-using namespace sched_test;
 
 TEST(Batch, RowThatFillsThePoolEndsWithLength) {
   Bench b(small());
@@ -154,4 +152,4 @@ TEST(Batch, AWaitingRowIsOvertakenOnlySoOften) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::sched_test

@@ -6,10 +6,9 @@
 
 #include "sched/test_bench.h"
 
-namespace lariat {
+namespace lariat::sched_test {
 namespace {
 
-using namespace sched_test;
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
@@ -346,4 +345,4 @@ TEST(Scheduler, ProgressTellsWhereARowIs) {
 }
 
 }  // namespace
-}  // namespace lariat
+}  // namespace lariat::sched_test

@@ -53,8 +53,8 @@ class Lookout {
     bool heed_news;
     bool expired = false;
   };
-  void watch_news(Watch& peer);
-  void watch_data(Watch& peer);
+  void watch_news(Watch& w);
+  void watch_data(Watch& w);
   void keep_time();
   void tell_locked(const Error& why);
 

@@ -23,9 +23,9 @@ class GlooGroup : public Group {
   std::string_view transport() const override { return "gloo"; }
   CommCounters counters() const override;
 
-  PendingPtr ring_shift(SendBytes send, RecvBytes recv) override;
-  PendingPtr all_gather(SendBytes send, RecvBytes recv) override;
-  PendingPtr all_to_all(SendBytes send, RecvBytes recv) override;
+  PendingPtr ring_shift(SendBytes out, RecvBytes in) override;
+  PendingPtr all_gather(SendBytes out, RecvBytes in) override;
+  PendingPtr all_to_all(SendBytes out, RecvBytes in) override;
   PendingPtr all_reduce_sum(float* data, int64_t n, Device device) override;
   PendingPtr reduce_scatter_sum(const float* data, int64_t n, float* out, Device device) override;
   PendingPtr broadcast(void* data, size_t bytes, int32_t root, Device device) override;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::seconds kStandstill{120};
 // Deadlines come as real times. What the caller's thread took from the clock to the call is not the network's
 // doing: rounding up takes it out of the run.
-constexpr int64_t kDeadlineGrain_us = 1'000'000;
+constexpr int64_t kDeadlineGrainUs = 1'000'000;
 
 }  // namespace
 
@@ -61,7 +61,8 @@ void SimExchange::sent(Lock&, int32_t group, int32_t from, int32_t to) {
   if (is_cut(sender, receiver)) return;
   const uint64_t id = channel(group, from, to).sends.back().id;
   int64_t& last = last_arrival_[{group, from, to}];
-  const auto pair = static_cast<uint64_t>(sender * world() + receiver);
+  const auto pair =
+      static_cast<uint64_t>(sender) * static_cast<uint64_t>(world()) + static_cast<uint64_t>(receiver);
   const int64_t leaves = std::max(now_us_, sim_seats_[static_cast<size_t>(sender)].stalled_until_us);
   last = std::max(last, leaves + delay_us(static_cast<uint64_t>(group), pair, id));
   events_.emplace(Key{last, EventKind::kArrival, group, from, to, id}, Error{});
@@ -71,8 +72,8 @@ bool SimExchange::block(Lock& lock, int32_t rank, Deadline deadline) {
   SimSeat& s = sim_seats_[static_cast<size_t>(rank)];
   const int64_t left_us =
       std::chrono::duration_cast<std::chrono::microseconds>(deadline - CommClock::now()).count();
-  const int64_t grains = std::max<int64_t>(0, (left_us + kDeadlineGrain_us - 1) / kDeadlineGrain_us);
-  const Key timeout{now_us_ + grains * kDeadlineGrain_us, EventKind::kTimeout, rank, 0, 0, 0};
+  const int64_t grains = std::max<int64_t>(0, (left_us + kDeadlineGrainUs - 1) / kDeadlineGrainUs);
+  const Key timeout{now_us_ + grains * kDeadlineGrainUs, EventKind::kTimeout, rank, 0, 0, 0};
   events_.emplace(timeout, Error{});
   s.blocked = true;
   s.timed_out = false;
