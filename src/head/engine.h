@@ -68,7 +68,8 @@ struct RankState {
   int64_t kv_pages_total = 0;
   int64_t rss_bytes = 0;
   int64_t heartbeat_age_ms = 0;
-  int64_t comm_wait_us = 0;  // of the last step
+  int64_t comm_wait_us = 0;        // of the last step
+  int64_t comm_wait_total_us = 0;  // of all steps, those of ranks before it in its place included
   int32_t restarts = 0;
 };
 
@@ -81,12 +82,23 @@ struct RequestState {
   double age_seconds = 0;
 };
 
+// The last loss of a rank and how it was made good; ms since the head noticed it.
+struct RecoveryState {
+  uint64_t epoch = 0;  // the one that was lost
+  int32_t rank = 0;
+  std::string cause;
+  int64_t ended_ms = 0;                  // nothing of the old group is left
+  std::optional<int64_t> formed_ms;      // the new group is ready; not yet, or it was lost before
+  std::optional<int64_t> recomputed_ms;  // the first step for the requests that wait; none if none waited
+};
+
 struct EngineState {
   std::string model;
   uint64_t epoch = 0;
   bool ready = false;
   std::string reason;  // why not ready
   std::vector<RankState> ranks;
+  std::optional<RecoveryState> last_recovery;
   std::vector<RequestState> requests;
   int64_t requests_running = 0;
   int64_t requests_waiting = 0;

@@ -17,6 +17,10 @@ Time now_time() {
   return std::chrono::steady_clock::now();
 }
 
+int64_t ms_since(Time then) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now_time() - then).count();
+}
+
 }  // namespace
 
 EngineImpl::EngineImpl(EngineOptions options, std::unique_ptr<WorkerGroup> group, const Tokenizer* tokenizer)
@@ -122,6 +126,8 @@ void EngineImpl::on_formed(const GroupFormed& formed, Time) {
   }
   scheduler_->group_formed(formed.epoch);
   ready_ = was_ready_ = true;
+  if (recovery_) recovery_->formed_ms = ms_since(noticed_);
+  recomputing_ = recomputing_ && !asked_.empty();
   log_info("epoch {}: ready, {} pages of {} tokens", formed.epoch.get(), hello_.pages_total,
            hello_.page_tokens);
   state_changed_.notify_all();
@@ -132,6 +138,14 @@ void EngineImpl::on_outcome(const StepOutcome& outcome, Time now) {
   auto events = scheduler_->complete(outcome, now);
   if (!events.ok()) return group_->condemn(events.error(), /*permanent=*/false);
   step_rows_.clear();
+  if (std::exchange(recomputing_, false)) {
+    recovery_->recomputed_ms = ms_since(noticed_);
+    log_info(
+        "epoch {}: recomputing; since the loss was noticed: {} ms to the end of the old ranks, {} ms to the "
+        "new "
+        "group, {} ms to the end of the first chunk",
+        epoch_.get(), recovery_->ended_ms, *recovery_->formed_ms, *recovery_->recomputed_ms);
+  }
   losses_ = 0;
   retry_delay_ = options_.retry_min;
   for (SequenceEvent& event : *events) {
@@ -152,6 +166,14 @@ void EngineImpl::on_lost(const GroupLost& lost, Time now) {
   ready_ = false;
   ++losses_;
   last_loss_ = lost.cause.message;
+  noticed_ = lost.noticed;
+  recovery_ = RecoveryState{.epoch = lost.epoch.get(),
+                            .rank = lost.rank,
+                            .cause = lost.cause.message,
+                            .ended_ms = ms_since(noticed_),
+                            .formed_ms = {},
+                            .recomputed_ms = {}};
+  recomputing_ = !asked_.empty();
   step_rows_.clear();
   if (scheduler_) scheduler_->group_lost();
   const bool spent = lost.permanent || losses_ > options_.max_restarts;

@@ -128,6 +128,9 @@ class EngineImpl final : public Engine {
   std::optional<Error> failed_;  // never formed, and never will
   int32_t losses_ = 0;
   std::string last_loss_;
+  std::optional<RecoveryState> recovery_;
+  Time noticed_;              // of the last loss
+  bool recomputing_ = false;  // requests wait for the first step since
   std::chrono::milliseconds retry_delay_{0};
   std::optional<Time> retry_at_;
   std::optional<Time> drain_until_;

@@ -159,6 +159,7 @@ EngineState EngineImpl::state() const {
   s.ready = ready_ && !draining_;
   s.reason = s.ready ? "" : reason();
   s.ranks = group_->ranks();
+  s.last_recovery = recovery_;
   if (!scheduler_) return s;
   for (const auto& [id, asked] : asked_) {
     s.requests.push_back(state_of(*asked, now));

@@ -30,7 +30,30 @@ TEST_F(EngineTest, AStepThatThrowsCostsAGroupAndNoToken) {
   const EngineState s = engine_->state();
   EXPECT_EQ(s.epoch, 4u);
   EXPECT_EQ(s.worker_restarts_total, 3);
+  ASSERT_TRUE(s.last_recovery);
+  EXPECT_EQ(s.last_recovery->epoch, 3u);
+  EXPECT_NE(s.last_recovery->cause.find("a broken kernel"), std::string::npos) << s.last_recovery->cause;
+  ASSERT_TRUE(s.last_recovery->formed_ms && s.last_recovery->recomputed_ms);
+  EXPECT_GE(s.last_recovery->ended_ms, 0);
+  EXPECT_LE(s.last_recovery->ended_ms, *s.last_recovery->formed_ms);
+  EXPECT_LE(*s.last_recovery->formed_ms, *s.last_recovery->recomputed_ms);
   EXPECT_EQ(s.generation_tokens_total, 20);
+}
+
+TEST_F(EngineTest, ALossWhileNobodyWaitsHasNothingToRecompute) {
+  start_ready();
+  EXPECT_FALSE(engine_->state().last_recovery);
+  {
+    const std::lock_guard lock(link_mutex_);
+    link_->vanish();
+  }
+  ASSERT_TRUE(eventually([](const EngineState& s) { return s.ready && s.epoch == 2; }));
+  Collected got;
+  ASSERT_TRUE(engine_->submit(request_of("a", prompt_of(5, 1), 3), got.sink()).ok());
+  ASSERT_TRUE(got.wait_done());
+  const EngineState s = engine_->state();
+  ASSERT_TRUE(s.last_recovery && s.last_recovery->formed_ms);
+  EXPECT_FALSE(s.last_recovery->recomputed_ms) << "a later request's first step is no recomputing";
 }
 
 TEST_F(EngineTest, ARequestThatKillsEveryGroupEndsCleanlyAndTheNextIsServed) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "comm/control/control_client.h"
@@ -65,11 +66,11 @@ class ProcessLink final : public RankLink {
     if (connector_.joinable()) connector_.join();
     // An orderly end lets a rank that is leaving go at once instead of waiting for its head to hang up.
     if (client_) client_->finish();
-    child_->wait(grace);
-    const ExitStatus status = child_->kill();
+    const std::optional<ExitStatus> by_itself = child_->wait(grace);
+    child_->kill();
     if (client_) client_->close();
     folder_.reset();
-    return status.text();
+    return by_itself ? by_itself->text() : "";
   }
 
   int64_t pid() const override { return child_->pid(); }

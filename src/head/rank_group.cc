@@ -22,7 +22,9 @@ double seconds(std::chrono::steady_clock::duration d) {
 }  // namespace
 
 RankGroup::RankGroup(RankGroupOptions options, RankLinkFactory factory)
-    : options_(std::move(options)), factory_(std::move(factory)) {
+    : options_(std::move(options)),
+      factory_(std::move(factory)),
+      comm_wait_total_us_(static_cast<size_t>(options_.world), 0) {
   supervisor_ = std::thread([this] { supervise(); });
 }
 
@@ -57,7 +59,8 @@ void RankGroup::send(const StepPlan& plan) {
     RankInfo& r = info(rank);
     r.outcome.reset();
     r.last_progress = now;
-    if (const Status sent = r.link->send(plan); !sent.ok()) return lose({rank, sent.error(), false, false});
+    // The session has broken: the rank may be on its way out, and its exit code says why.
+    if (const Status sent = r.link->send(plan); !sent.ok()) return lose({rank, sent.error(), false, true});
   }
 }
 
@@ -169,7 +172,7 @@ void RankGroup::report_loss(std::unique_lock<std::mutex>& lock) {
   const auto grace = loss_->leaving ? options_.exit_grace : std::chrono::milliseconds(0);
   const auto endings = end_ranks(lock, grace, loss_->rank);
   if (stop_) return;
-  GroupLost lost{epoch_, loss_->rank, loss_->cause, loss_->permanent};
+  GroupLost lost{epoch_, loss_->rank, loss_->cause, loss_->permanent, loss_->noticed};
   const std::string& ending = endings[static_cast<size_t>(loss_->rank)];
   lost.cause = lost.cause.in(pid != 0 ? fmt::format("rank {} (pid {})", loss_->rank, pid)
                                       : fmt::format("rank {}", loss_->rank));
@@ -272,6 +275,7 @@ void RankGroup::take(int32_t rank, StepOutcome& outcome) {
                                                             outcome.step.get(), in_flight_.get())),
                  false, false});
   info(rank).comm_wait_us = outcome.comm_wait_us;
+  comm_wait_total_us_[static_cast<size_t>(rank)] += outcome.comm_wait_us;
   info(rank).outcome = std::move(outcome);
   if (!std::all_of(ranks_.begin(), ranks_.end(), [](const RankInfo& i) { return i.outcome.has_value(); }))
     return;
@@ -295,12 +299,23 @@ void RankGroup::take(int32_t rank, const RankFailure& failure) {
     loss.permanent = phase_ == Phase::kForming;
     loss.cause = failure.error.in("refused");
   }
+  const int32_t lost = culprit(rank, failure.error);
+  if (lost != rank) loss = {lost, failure.error.in(fmt::format("rank {} reports", rank)), false, true};
   lose(std::move(loss));
+}
+
+// Survivors tell of a dead peer, and often before the peer's own session is seen to break.
+int32_t RankGroup::culprit(int32_t witness, const Error& error) const {
+  if (error.code != Errc::kUnavailable && error.code != Errc::kDeadlineExceeded) return witness;
+  for (int32_t rank = 0; rank < options_.world; ++rank)
+    if (error.param == fmt::format("rank {}", rank)) return rank;
+  return witness;
 }
 
 void RankGroup::lose(Loss loss) {
   if (loss_ || !alive()) return;
   loss_ = std::move(loss);
+  loss_->noticed = Clock::now();
   changed_.notify_all();
 }
 
@@ -321,6 +336,7 @@ std::vector<RankState> RankGroup::ranks() const {
     s.rss_bytes = r.rss_bytes;
     s.heartbeat_age_ms = std::chrono::duration_cast<std::chrono::milliseconds>(now - r.last_heard).count();
     s.comm_wait_us = r.comm_wait_us;
+    s.comm_wait_total_us = comm_wait_total_us_[i];
     s.restarts = restarts_;
   }
   return states;

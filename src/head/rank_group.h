@@ -64,6 +64,7 @@ class RankGroup final : public WorkerGroup {
     Error cause;
     bool permanent = false;
     bool leaving = false;  // the rank is on its way out by itself
+    Clock::time_point noticed{};
   };
 
   // Supervisor's thread.
@@ -85,6 +86,8 @@ class RankGroup final : public WorkerGroup {
   void take(int32_t rank, const RankFailure& failure);
   void agree_if_complete();  // forms the group when every rank has started and said hello
   void lose(Loss loss);
+  // The rank that a failure is about: the one that its error names as lost, if that is another.
+  int32_t culprit(int32_t witness, const Error& error) const;
   bool alive() const { return phase_ == Phase::kForming || phase_ == Phase::kFormed; }
   RankInfo& info(int32_t rank) { return ranks_[static_cast<size_t>(rank)]; }
 
@@ -103,6 +106,7 @@ class RankGroup final : public WorkerGroup {
   std::chrono::milliseconds stop_grace_{0};
   Clock::time_point last_tick_;
   int32_t restarts_ = 0;
+  std::vector<int64_t> comm_wait_total_us_;  // by rank, over all epochs
   std::thread supervisor_;
 };
 

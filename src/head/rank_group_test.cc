@@ -217,6 +217,59 @@ TEST_F(RankGroupTest, ARefusalOfTheStartWillComeAgain) {
   EXPECT_TRUE(lost->permanent);
 }
 
+TEST_F(RankGroupTest, WhatASurvivorReportsIsTheLossOfTheRankItNames) {
+  begin(3);
+  for (int32_t r = 0; r < 3; ++r) hello(r);
+  ASSERT_TRUE(next<GroupFormed>());
+  const auto before = std::chrono::steady_clock::now();
+  say(0, RankFailure{Epoch(1), StepId(4), FailureKind::kFatal,
+                     make_error(Errc::kUnavailable, "rank 2 is gone: connection closed", "rank 2")});
+  const auto lost = next<GroupLost>();
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_EQ(lost->cause.message,
+            "rank 2: rank 0 reports: rank 2 is gone: connection closed; it ended with the end of its script");
+  EXPECT_GE(lost->noticed, before);
+  EXPECT_LE(lost->noticed, std::chrono::steady_clock::now());
+}
+
+TEST_F(RankGroupTest, WhatIsNotALossOfAnotherRankIsTheReporters) {
+  for (const Error& error :
+       {make_error(Errc::kInternal, "threw", "rank 1"), make_error(Errc::kUnavailable, "gone", "rank 7"),
+        make_error(Errc::kUnavailable, "gone")}) {
+    at_ = 0;
+    events_.clear();
+    made_ = 0;
+    group_.reset();
+    begin(2);
+    say(0, RankFailure{Epoch(1), StepId(), FailureKind::kFatal, error});
+    const auto lost = next<GroupLost>();
+    ASSERT_TRUE(lost);
+    EXPECT_EQ(lost->rank, 0) << error.message;
+  }
+}
+
+TEST_F(RankGroupTest, WaitsAreSummedOverStepsByRank) {
+  begin(2);
+  hello(0);
+  hello(1);
+  ASSERT_TRUE(next<GroupFormed>());
+  for (uint64_t step = 1; step <= 3; ++step) {
+    group_->send(plan(step));
+    for (int32_t r = 0; r < 2; ++r) {
+      StepOutcome o = outcome(step, -1);
+      o.comm_wait_us = static_cast<int64_t>(step) * (r + 1);
+      say(r, o);
+    }
+    ASSERT_TRUE(next<GroupOutcome>());
+  }
+  const auto ranks = group_->ranks();
+  EXPECT_EQ(ranks[0].comm_wait_us, 3);
+  EXPECT_EQ(ranks[0].comm_wait_total_us, 6);
+  EXPECT_EQ(ranks[1].comm_wait_us, 6);
+  EXPECT_EQ(ranks[1].comm_wait_total_us, 12);
+}
+
 TEST_F(RankGroupTest, ALossIsToldOnceAndThenTheGroupFormsAgain) {
   begin(2);
   links_[0]->events.on_down(make_error(Errc::kUnavailable, "first"));

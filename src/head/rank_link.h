@@ -24,9 +24,9 @@ class RankLink {
   // Never blocks; before the rank is reachable messages wait. An error: the message will not arrive.
   // Thread-safe.
   virtual Status send(const ToRank& message) = 0;
-  // Gives the rank up to `grace` to end by itself, then ends it. What is known of how it ended, for a
-  // message: "exit code 70", "signal 9 (Killed)"; empty if nothing is. No event runs afterwards. Not from an
-  // event.
+  // Gives the rank up to `grace` to end by itself, then ends it. How it ended if it did so by itself, for a
+  // message: "exit code 70", "signal 9 (Killed)"; empty if it had to be ended, or nothing is known. No event
+  // runs afterwards. Not from an event.
   virtual std::string end(std::chrono::milliseconds grace) = 0;
   virtual int64_t pid() const = 0;
 };

@@ -30,6 +30,7 @@ struct GroupLost {
   Error cause;  // names the rank, what happened and how the process ended
   // Forming failed for a reason that another try will meet again: the model cannot be loaded.
   bool permanent = false;
+  std::chrono::steady_clock::time_point noticed{};  // when the group saw the first sign of it
 };
 
 using GroupEvent = std::variant<GroupFormed, GroupOutcome, GroupLost>;

@@ -46,6 +46,7 @@ Exchange::Exchange(const Environment& environment, ParsedRequest request)
 
 Exchange::~Exchange() {
   cancel_rest();
+  feed_->close();
   table_.erase(id_);
 }
 

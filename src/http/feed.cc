@@ -65,7 +65,7 @@ void Feed::push(size_t generation, GenerationEvents events) {
       const std::lock_guard relock(self->mutex_);
       self->wake_posted_ = false;
     }
-    self->timer_.cancel();
+    if (self->timer_) self->timer_->cancel();
   });
 }
 
@@ -78,14 +78,14 @@ asio::awaitable<void> Feed::wait(Clock::time_point until) {
     }
   }
   // A push between the check and this wait posts its wake-up behind us on the same thread: none is lost.
-  timer_.expires_at(until);
-  co_await timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+  timer_->expires_at(until);
+  co_await timer_->async_wait(asio::as_tuple(asio::use_awaitable));
   poked_ = false;
 }
 
 void Feed::poke() {
   poked_ = true;
-  timer_.cancel();
+  if (timer_) timer_->cancel();
 }
 
 std::vector<Feed::Item> Feed::take() {

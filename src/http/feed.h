@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "head/engine.h"
@@ -35,6 +36,9 @@ class Feed : public std::enable_shared_from_this<Feed> {
   // The rest on the IO thread only.
   boost::asio::awaitable<void> wait(Clock::time_point until);  // for events, poke() or the time
   void poke();
+  // To be called before the last owner on the IO thread lets go: the engine may hold the feed for moments
+  // longer, and the timer must not outlive its IO context.
+  void close() { timer_.reset(); }
   std::vector<Item> take();
   bool overflowed() const;
   Clock::time_point started() const { return started_; }
@@ -46,7 +50,7 @@ class Feed : public std::enable_shared_from_this<Feed> {
   HttpMetrics& metrics_;
   const Limits limits_;
   const Clock::time_point started_ = Clock::now();
-  boost::asio::steady_timer timer_;
+  std::optional<boost::asio::steady_timer> timer_;  // until close()
   bool poked_ = false;
 
   mutable std::mutex mutex_;

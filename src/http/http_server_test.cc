@@ -21,7 +21,12 @@ TEST_F(HttpServerTest, PlainEndpoints) {
   EXPECT_EQ(json(get("/v1/models/toy").body)["object"], "model");
   expect_error(get("/v1/models/other"), 404, "another model");
   EXPECT_EQ(json(get("/health").body)["status"], "ok");
-  EXPECT_EQ(json(get("/v1/lariat/state").body)["ranks"].size(), 1u);
+  const nlohmann::json state = json(get("/v1/lariat/state").body);
+  EXPECT_EQ(state["ranks"].size(), 2u);
+  EXPECT_EQ(state["restarts"], 2);
+  EXPECT_EQ(state["ranks"][1]["comm_wait_total_us"], 2'500'000);
+  EXPECT_EQ(state["last_recovery"], nlohmann::json::parse(R"({"epoch":2,"rank":1,"cause":"rank 1 is gone",
+      "ended_ms":10,"formed_ms":20,"recomputed_ms":null})"));
   EXPECT_EQ(json(post("/tokenize", R"({"prompt":"ab"})").body)["count"], 3);
   EXPECT_EQ(json(post("/detokenize", R"({"tokens":[97,98]})").body)["prompt"], "ab");
   expect_error(post("/tokenize", "{}"), 400, "no prompt");
@@ -30,7 +35,12 @@ TEST_F(HttpServerTest, PlainEndpoints) {
   for (const char* name :
        {"lariat_requests_running 0\n", "lariat_requests_waiting 0\n", "lariat_kv_pages_used 0\n",
         "lariat_kv_pages_total 1000\n", "lariat_time_to_first_token_seconds_count 0\n",
-        "lariat_http_requests_total{endpoint=\"models\",status=\"200\"} 1\n"}) {
+        "lariat_http_requests_total{endpoint=\"models\",status=\"200\"} 1\n", "lariat_ranks 2\n",
+        "lariat_epoch 3\n", "lariat_rank_ready{rank=\"0\"} 1\n", "lariat_rank_restarts_total{rank=\"1\"} 2\n",
+        "lariat_rank_heartbeat_age_seconds{rank=\"0\"} 0.25\n",
+        "lariat_rank_comm_wait_seconds{rank=\"1\"} 0.0015\n",
+        "lariat_rank_comm_wait_seconds_total{rank=\"1\"} 2.5\n",
+        "lariat_rank_resident_bytes{rank=\"0\"} 4096\n"}) {
     EXPECT_THAT(metrics.body, HasSubstr(name));
   }
   EXPECT_THAT(metrics.body, ::testing::Not(HasSubstr("nan")));
@@ -38,6 +48,7 @@ TEST_F(HttpServerTest, PlainEndpoints) {
   const RawResponse forming = get("/health");
   EXPECT_EQ(forming.status, 503);
   EXPECT_EQ(json(forming.body)["reason"], "rank 0 is starting");
+  EXPECT_THAT(get("/metrics").body, HasSubstr("lariat_rank_ready{rank=\"0\"} 0\n"));
 }
 
 TEST_F(HttpServerTest, UnknownPathsAndMethods) {

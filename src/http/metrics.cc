@@ -10,6 +10,32 @@ void line(std::string& out, std::string_view type, std::string_view name, std::s
   out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help, type, value);
 }
 
+// One sample a rank.
+template <typename Value>
+void by_rank(std::string& out, std::string_view type, std::string_view name, std::string_view help,
+             const EngineState& s, Value value) {
+  out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
+  for (const RankState& r : s.ranks) out += fmt::format("{}{{rank=\"{}\"}} {}\n", name, r.rank, value(r));
+}
+
+void render_ranks(const EngineState& s, std::string& out) {
+  line(out, "gauge", "lariat_epoch", "How often the group of ranks was formed.",
+       static_cast<int64_t>(s.epoch));
+  line(out, "gauge", "lariat_ranks", "Ranks of the group.", static_cast<int64_t>(s.ranks.size()));
+  by_rank(out, "gauge", "lariat_rank_ready", "1 if the rank has loaded and is not lost.", s,
+          [](const RankState& r) { return r.state == "ready" ? 1 : 0; });
+  by_rank(out, "counter", "lariat_rank_restarts_total", "How often the rank was started again.", s,
+          [](const RankState& r) { return r.restarts; });
+  by_rank(out, "gauge", "lariat_rank_heartbeat_age_seconds", "Since the rank was last heard.", s,
+          [](const RankState& r) { return static_cast<double>(r.heartbeat_age_ms) / 1e3; });
+  by_rank(out, "gauge", "lariat_rank_resident_bytes", "The rank's resident memory, at its last heartbeat.", s,
+          [](const RankState& r) { return r.rss_bytes; });
+  by_rank(out, "gauge", "lariat_rank_comm_wait_seconds", "Waited for other ranks in the last step.", s,
+          [](const RankState& r) { return static_cast<double>(r.comm_wait_us) / 1e6; });
+  by_rank(out, "counter", "lariat_rank_comm_wait_seconds_total", "Waited for other ranks in all steps.", s,
+          [](const RankState& r) { return static_cast<double>(r.comm_wait_total_us) / 1e6; });
+}
+
 }  // namespace
 
 void SecondsHistogram::observe(double seconds, uint64_t times) {
@@ -52,6 +78,7 @@ std::string HttpMetrics::render(const EngineState& s) const {
        s.requests_failed_total);
   line(out, "counter", "lariat_steps_total", "Steps of the ranks.", s.steps_total);
   line(out, "counter", "lariat_worker_restarts_total", "Workers started again.", s.worker_restarts_total);
+  render_ranks(s, out);
   line(out, "gauge", "lariat_http_connections", "Open connections.", connections.load());
   line(out, "counter", "lariat_http_disconnects_total", "Generations whose client went away.",
        static_cast<int64_t>(disconnects.load()));

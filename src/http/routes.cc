@@ -80,6 +80,7 @@ WireJson rank_json(const RankState& r) {
           {"rss_bytes", r.rss_bytes},
           {"heartbeat_age_ms", r.heartbeat_age_ms},
           {"comm_wait_us", r.comm_wait_us},
+          {"comm_wait_total_us", r.comm_wait_total_us},
           {"restarts", r.restarts}};
 }
 
@@ -90,6 +91,20 @@ WireJson request_json(const RequestState& r) {
           {"prefilled_tokens", r.prefilled_tokens},
           {"completion_tokens", r.completion_tokens},
           {"age_seconds", r.age_seconds}};
+}
+
+WireJson optional_json(const std::optional<int64_t>& value) {
+  return value ? WireJson(*value) : WireJson(nullptr);
+}
+
+WireJson recovery_json(const std::optional<RecoveryState>& r) {
+  if (!r) return nullptr;
+  return {{"epoch", r->epoch},
+          {"rank", r->rank},
+          {"cause", r->cause},
+          {"ended_ms", r->ended_ms},
+          {"formed_ms", optional_json(r->formed_ms)},
+          {"recomputed_ms", optional_json(r->recomputed_ms)}};
 }
 
 // Runs over the whole of both, whatever they hold.
@@ -192,7 +207,9 @@ Reply state_reply(const EngineState& state) {
                         {"epoch", state.epoch},
                         {"ready", state.ready},
                         {"reason", state.reason},
+                        {"restarts", state.worker_restarts_total},
                         {"ranks", std::move(ranks)},
+                        {"last_recovery", recovery_json(state.last_recovery)},
                         {"requests", std::move(requests)},
                         {"requests_running", state.requests_running},
                         {"requests_waiting", state.requests_waiting},

@@ -61,7 +61,19 @@ class ToyEngine : public Engine {
     s.requests_waiting = static_cast<int64_t>(rows_.size()) - s.requests_running;
     s.kv_pages_used = s.requests_running;
     s.kv_pages_total = 1000;
-    s.ranks.emplace_back().state = "ready";
+    s.epoch = 3;
+    s.worker_restarts_total = 2;
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      RankState& r = s.ranks.emplace_back();
+      r.rank = rank;
+      r.state = ready_ || rank == 1 ? "ready" : "starting";
+      r.restarts = 2;
+      r.heartbeat_age_ms = 250;
+      r.comm_wait_us = 1500 * rank;
+      r.comm_wait_total_us = 2'500'000 * rank;
+      r.rss_bytes = 4096;
+    }
+    s.last_recovery = RecoveryState{2, 1, "rank 1 is gone", 10, 20, {}};
     for (const Row& r : rows_) s.requests.emplace_back().id = r.request.id;
     return s;
   }

@@ -41,7 +41,8 @@ Status StepAgreement::ready(const Status& own, std::span<const uint64_t, 2> fing
   LARIAT_ASSIGN(const auto all, gather<ReadyRecord>(*world_, {&mine, 1}, deadline()));
   for (size_t r = 0; r < all.size(); ++r) {
     if (!all[r].ok) {
-      return make_error(static_cast<Errc>(all[r].code), fmt::format("rank {}: {}", r, all[r].message));
+      return make_error(static_cast<Errc>(all[r].code), fmt::format("rank {}: {}", r, all[r].message),
+                        fmt::format("rank {}", r));
     }
     if (!std::equal(std::begin(all[r].fingerprint), std::end(all[r].fingerprint), all[0].fingerprint)) {
       return make_error(Errc::kInternal,

@@ -292,6 +292,7 @@ TEST(GlooForming, MissingRankIsNamed) {
     });
   }
   for (size_t r = 0; r < 2; ++r) EXPECT_EQ(ranks.report(r), "");
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "a failed forming leaves nothing";
 }
 
 TEST(GlooForming, CancelEndsTheWait) {

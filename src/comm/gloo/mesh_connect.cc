@@ -77,10 +77,14 @@ Result<std::shared_ptr<Mesh>> Mesh::connect(const GlooOptions& options) {
   const Deadline deadline = CommClock::now() + options.connect_timeout;
   LARIAT_ASSIGN(Meeting meeting, Meeting::create(options.store_dir, options.prefix, rank));
   const std::filesystem::path board = meeting.path("waits");
+  // When it forms, all have mapped the board before their hello; when it fails, nobody needs one.
+  struct Unlink {
+    const std::filesystem::path& path;
+    ~Unlink() { ::unlink(path.c_str()); }
+  } const unlink_board{board};
   LARIAT_ASSIGN(mesh->board_, WaitBoard::open(board, world, rank));
   LARIAT_RETURN_IF_ERROR(mesh->open_connections(options, meeting, deadline));
   LARIAT_RETURN_IF_ERROR(mesh->agree(options, deadline));
-  ::unlink(board.c_str());  // all have mapped it before their hello
   return mesh;
 }
 
