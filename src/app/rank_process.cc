@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "comm/gloo/gloo_groups.h"
 #include "weights/shared_weights.h"
@@ -12,6 +15,18 @@ namespace {
 
 // Ranks start within moments of each other, but a loaded machine may be slow to run them.
 constexpr std::chrono::milliseconds kMeetTimeout{60'000};
+
+// Ranks that are killed while they form leave addresses behind. Nothing of an earlier epoch lives when a
+// later one begins.
+void clear_earlier_epochs(const std::filesystem::path& dir, const std::string& prefix) {
+  std::error_code failed;
+  std::vector<std::filesystem::path> stale;
+  for (std::filesystem::directory_iterator it(dir, failed), end; !failed && it != end; it.increment(failed)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("epoch-") && !name.starts_with(prefix + ".")) stale.push_back(it->path());
+  }
+  for (const auto& path : stale) std::filesystem::remove(path, failed);
+}
 
 class RankProcess final : public StepExecutor {
  public:
@@ -28,6 +43,7 @@ class RankProcess final : public StepExecutor {
     GlooOptions gloo;
     gloo.store_dir = process.group_dir;
     gloo.prefix = fmt::format("epoch-{}", process.epoch.get());
+    if (process.rank == Rank(0)) clear_earlier_epochs(gloo.store_dir, gloo.prefix);
     gloo.layout = layout;
     gloo.duplicates = shape_of(c, layout).duplicates;
     gloo.rank = process.rank;

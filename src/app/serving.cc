@@ -4,10 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
 
 #include "app/progress.h"
@@ -76,7 +73,10 @@ Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const Mod
                                                  const LayoutOptions& layout, const ServeOptions& options) {
   ProcessRankOptions processes;
   std::vector<std::string> common = rank_args(model, layout, options);
-  if (!served.group_dir.path().empty())
+  // Below a folder that the next start removes if this head is killed before a rank is connected.
+  if (served.group_dir.path().string().size() <= kSocketRootBytesMax)
+    processes.socket_root = served.group_dir.path().string();
+  if (layout.layout().world() > 1)
     common.insert(common.end(), {"--group-dir", served.group_dir.path().string()});
   processes.args = [common](int32_t rank, Epoch epoch, const std::string& address) {
     std::vector<std::string> args = common;
@@ -109,22 +109,6 @@ Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const Mod
 
 }  // namespace
 
-Result<PrivateDir> PrivateDir::create() {
-  std::string path = (std::filesystem::temp_directory_path() / "lariat-XXXXXX").string();
-  if (!mkdtemp(path.data())) {
-    return make_error(Errc::kUnavailable,
-                      fmt::format("cannot make a folder like {}: {}", path, std::strerror(errno)));
-  }
-  PrivateDir dir;
-  dir.path_ = path;
-  return dir;
-}
-
-PrivateDir::~PrivateDir() {
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-}
-
 Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, const LayoutOptions& options,
                                              const ServeOptions& serve) {
   auto served = std::make_unique<Served>();
@@ -151,9 +135,7 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
   for (const RankCapacity& rank : served->capacity.ranks) {
     settled.kv_memory = std::max(settled.kv_memory, served->capacity.pages_total * rank.page_bytes);
   }
-  if (options.layout().world() > 1) {
-    LARIAT_ASSIGN(served->group_dir, PrivateDir::create());
-  }
+  LARIAT_ASSIGN(served->group_dir, PrivateDir::create());
   LARIAT_ASSIGN(served->engine, start_engine(*served, model_options, settled, serve));
   return served;
 }

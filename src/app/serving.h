@@ -1,37 +1,19 @@
 // A served model: its text side, its engine and the ranks as processes of this program. Behind serve and run.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "api/model_context.h"
 #include "app/model_session.h"
 #include "app/options.h"
+#include "app/private_dir.h"
 #include "app/text_codec.h"
 #include "head/engine_impl.h"
 #include "tokenizer/tokenizer.h"
 
 namespace lariat {
-
-// A folder of mode 0700 that is removed with its owner.
-class PrivateDir {
- public:
-  static Result<PrivateDir> create();
-  PrivateDir() = default;
-  ~PrivateDir();
-  PrivateDir(PrivateDir&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  PrivateDir& operator=(PrivateDir&& other) noexcept {
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Served {
   ModelFiles files;
@@ -39,7 +21,7 @@ struct Served {
   std::unique_ptr<ModelCodec> codec;           // null without a tokenizer
   ModelContext context;
   Capacity capacity;
-  PrivateDir group_dir;                // where several ranks meet
+  PrivateDir group_dir;                // for the ranks' sockets, and where several of them meet
   std::unique_ptr<EngineImpl> engine;  // started; last, so that it ends first
 };
 

@@ -159,27 +159,57 @@ TEST_F(EngineTest, AGroupThatComesBackDifferentIsRefusedByName) {
   EXPECT_TRUE(eventually([](const EngineState& s) { return s.ready; })) << "the third is as the first";
 }
 
-TEST_F(EngineTest, ARankOutOfMemoryForAStepFailsItsRowsAndLivesOn) {
-  class Tight final : public StepExecutor {
-   public:
-    explicit Tight(ToyOptions o) : toy_(std::move(o)) {}
-    Hello hello() const override { return toy_.hello(); }
-    Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override {
-      if (plan.rows[0].n > 20) return make_error(Errc::kResourceExhausted, "no memory for 21 positions");
-      return toy_.run(plan, progress);
-    }
+// Runs the toy, and fails where it is told to.
+class Failing final : public StepExecutor {
+ public:
+  using Fault = std::function<std::optional<Error>(const StepPlan&)>;
+  Failing(ToyOptions o, Fault fault) : toy_(std::move(o)), fault_(std::move(fault)) {}
+  Hello hello() const override { return toy_.hello(); }
+  Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override {
+    if (auto error = fault_(plan)) return *std::move(error);
+    return toy_.run(plan, progress);
+  }
 
-   private:
-    ToyExecutor toy_;
-  };
+ private:
+  ToyExecutor toy_;
+  Fault fault_;
+};
+
+TEST_F(EngineTest, ARankOutOfMemoryIsReplacedAndTheStreamGoesOn) {
+  std::atomic<bool> lacks{true};
   ranks_.factory = [&](const LoadProgressFn&) -> Result<std::unique_ptr<StepExecutor>> {
-    return std::unique_ptr<StepExecutor>(std::make_unique<Tight>(toy_));
+    return std::unique_ptr<StepExecutor>(
+        std::make_unique<Failing>(toy_, [&](const StepPlan& plan) -> std::optional<Error> {
+          if (plan.rows[0].pos0 < 20 || !lacks.exchange(false)) return std::nullopt;
+          return make_error(Errc::kResourceExhausted, "cannot allocate 8192 bytes");
+        }));
+  };
+  start_ready();
+  const GenerateRequest r = request_of("a", prompt_of(15, 1), 20);
+  Collected got;
+  ASSERT_TRUE(engine_->submit(r, got.sink()).ok());
+  ASSERT_TRUE(got.wait_done());
+  EXPECT_EQ(got.choice().tokens, expected(r, toy_.vocab)) << got.choice().error.message;
+  const EngineState s = engine_->state();
+  EXPECT_EQ(s.epoch, 2u);
+  ASSERT_TRUE(s.last_recovery);
+  EXPECT_NE(s.last_recovery->cause.find("cannot allocate 8192 bytes"), std::string::npos)
+      << s.last_recovery->cause;
+}
+
+TEST_F(EngineTest, AStepThatARankCannotDoFailsItsRowsAndTheRankLivesOn) {
+  ranks_.factory = [&](const LoadProgressFn&) -> Result<std::unique_ptr<StepExecutor>> {
+    return std::unique_ptr<StepExecutor>(
+        std::make_unique<Failing>(toy_, [](const StepPlan& plan) -> std::optional<Error> {
+          if (plan.rows[0].n <= 20) return std::nullopt;
+          return make_error(Errc::kUnsupported, "no kernel for 21 positions");
+        }));
   };
   start_ready();
   Collected big, small;
   ASSERT_TRUE(engine_->submit(request_of("a", prompt_of(21, 1), 3), big.sink()).ok());
   ASSERT_TRUE(big.wait_done());
-  EXPECT_EQ(big.choice().error.message, "no memory for 21 positions");
+  EXPECT_EQ(big.choice().error.message, "no kernel for 21 positions");
   ASSERT_TRUE(engine_->submit(request_of("b", prompt_of(20, 1), 3), small.sink()).ok());
   ASSERT_TRUE(small.wait_done());
   EXPECT_EQ(small.choice().finish, FinishReason::kLength);

@@ -1,10 +1,9 @@
 #include "head/process_link.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -15,9 +14,6 @@
 
 namespace lariat {
 namespace {
-
-// A socket's path has at most 107 bytes; the folder and its name come below the root.
-constexpr size_t kSocketRootBytesMax = 60;
 
 // A folder of mode 0700, removed with what is in it.
 class PrivateFolder {

@@ -10,6 +10,9 @@
 
 namespace lariat {
 
+// A socket's path has at most 107 bytes; the folder and its name come below the root.
+inline constexpr size_t kSocketRootBytesMax = 60;
+
 struct ProcessRankOptions {
   std::string path = "/proc/self/exe";  // this program, also after its file was replaced
   // The rank's command line, args[0] included. It must listen at `address` ("unix:/...").

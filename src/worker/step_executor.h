@@ -37,7 +37,9 @@ class StepExecutor {
   // (NaN in its logits) is a failed RowOutcome.
   // An error with one of the codes of fails_rows_only() fails every row of the step, and the rank goes on:
   // what the step wrote to pages will not be read. Any other error, and any exception, ends the process: the
-  // head forms the group again and recomputes.
+  // head forms the group again and recomputes. So does a lack of memory: what a step needs is set aside at
+  // start, so the lack is the machine's and not the request's, and ranks that were in an exchange cannot go
+  // on.
   virtual Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) = 0;
 };
 
@@ -53,8 +55,7 @@ inline PlanLimits StepExecutor::limits() const {
 }
 
 inline bool fails_rows_only(Errc code) {
-  return code == Errc::kCancelled || code == Errc::kResourceExhausted || code == Errc::kInvalidArgument ||
-         code == Errc::kUnsupported;
+  return code == Errc::kCancelled || code == Errc::kInvalidArgument || code == Errc::kUnsupported;
 }
 
 // Builds the executor: reads weights, allocates K/V memory. Runs on the compute thread, as everything after

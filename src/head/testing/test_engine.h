@@ -118,6 +118,7 @@ inline GenerateRequest request_of(std::string id, std::vector<int32_t> prompt, i
 // The prompt 1, 2, .. with a twist, so that prompts of different `tag` share no beginning.
 inline std::vector<int32_t> prompt_of(int32_t length, int32_t tag) {
   std::vector<int32_t> prompt;
+  prompt.reserve(static_cast<size_t>(length));
   for (int32_t i = 0; i < length; ++i) prompt.push_back((i * 7 + tag * 13 + 1) % 200);
   return prompt;
 }
