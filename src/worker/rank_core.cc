@@ -259,7 +259,8 @@ Result<StepOutcome> RankCore::run_guarded(const StepPlan& plan) {
     watchdog_.kick();
     return !aborting_.load(std::memory_order_relaxed) && !stopping_.load(std::memory_order_relaxed);
   };
-  if (!progress()) return make_error(Errc::kCancelled, "the step was aborted before it began");
+  // Also a step that is aborted already goes to the executor: an abort does not reach all ranks at one moment,
+  // and those that began it wait for this rank to say that it will not.
   try {
     auto outcome = executor_->run(plan, progress);
     if (outcome.ok())

@@ -285,7 +285,9 @@ TEST_F(RankCoreTest, AnAbortEndsTheRunningStepAtItsNextUnitAndTheRankGoesOn) {
 
 TEST_F(RankCoreTest, AnAbortReachesAStepThatStillWaitsAndNoOther) {
   ToyOptions options;
-  options.before_step = [this](const StepPlan& plan) {
+  std::atomic<int> entered{0};
+  options.before_step = [&](const StepPlan& plan) {
+    ++entered;
     if (plan.step == StepId(1)) gate_.pass();
   };
   begin_loaded(options);
@@ -299,6 +301,7 @@ TEST_F(RankCoreTest, AnAbortReachesAStepThatStillWaitsAndNoOther) {
   EXPECT_FALSE(next<StepOutcome>()->rows[0].failed);
   EXPECT_TRUE(next<StepOutcome>()->rows[0].failed);
   EXPECT_FALSE(next<StepOutcome>()->rows[0].failed);
+  EXPECT_EQ(entered, 3) << "other ranks may wait for the executor's word on the aborted step";
 }
 
 TEST_F(RankCoreTest, AStepThatThrowsEndsTheRankWithItsReason) {

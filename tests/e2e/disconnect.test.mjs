@@ -32,6 +32,7 @@ const running = () => eventually(20_000, async () => {
 async function free() {
   await server.idle(2_000);
   await eventually(2_000, async () => (await server.gauges()).lariat_kv_pages_used === 0, 'no page in use');
+  assert.equal((await server.state()).epoch, 1, 'no rank was lost over it');
   const answer = await server.post('/v1/completions', { prompt: 'The', max_tokens: 1 });
   assert.equal(answer.status, 200);
 }
