@@ -9,6 +9,7 @@
 
 #include "comm/gloo/gloo_groups.h"
 #include "weights/shared_weights.h"
+#include "worker/worker_main.h"
 
 namespace lariat {
 namespace {
@@ -48,6 +49,9 @@ class RankProcess final : public StepExecutor {
     gloo.duplicates = shape_of(c, layout).duplicates;
     gloo.rank = process.rank;
     gloo.connect_timeout = kMeetTimeout;
+    // The others have given up on this rank long before its own watchdog would: the head replaces it, and
+    // what it was stuck in is worth knowing.
+    gloo.on_blamed = [](const Error& why) { end_stalled(why.message); };
     auto groups = make_gloo_rank_groups(gloo);
     if (!groups.ok()) return groups.error().in("meeting the other ranks");
     groups_ = std::make_unique<RankGroups>(std::move(groups).value());

@@ -23,8 +23,9 @@ struct RankGroupOptions {
   std::chrono::milliseconds load_timeout{120'000};     // loading without progress for longer: lost
   // A step without progress for longer: lost. Past the rank's own stall timeout, which leaves a stack dump.
   std::chrono::milliseconds step_timeout{310'000};
-  // A rank that is leaving on its own may take this long until it is killed, so that its exit code tells why.
-  std::chrono::milliseconds exit_grace{1'000};
+  // A rank that is leaving on its own may take this long until it is killed, so that its exit code tells why:
+  // reading debug information for the stacks of one that is stuck takes a second or two.
+  std::chrono::milliseconds exit_grace{3'000};
 };
 
 class RankGroup final : public WorkerGroup {

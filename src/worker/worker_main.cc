@@ -4,8 +4,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <latch>
+#include <thread>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -25,7 +28,12 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
+// A head that hangs up, or goes, does not cut the last words of a rank that is stuck short by more than this.
+constexpr std::chrono::milliseconds kStacksTimeout{2000};
+std::atomic<bool> telling_stacks{false};
+
 [[noreturn]] void end_now(int code, const std::string& why) {
+  if (telling_stacks) std::this_thread::sleep_for(kStacksTimeout);
   log_error("{}", why);
   std::fflush(nullptr);
   _exit(code);
@@ -84,6 +92,14 @@ class Monitor {
 
 }  // namespace
 
+void end_stalled(const std::string& why) {
+  telling_stacks = true;
+  log_error("stalled: {}; where every thread is:\n{}", why, dump_all_stacks());
+  log_error("stalled: this rank ends with exit code 70");
+  std::fflush(nullptr);
+  _exit(kExitStalled);
+}
+
 int run_worker(const WorkerOptions& options, ExecutorFactory factory) {
   signal(SIGPIPE, SIG_IGN);
   if (options.head_pid != 0) {
@@ -102,9 +118,7 @@ int run_worker(const WorkerOptions& options, ExecutorFactory factory) {
     }
   };
   const auto on_stall = [](const std::string& what, std::chrono::milliseconds silent) {
-    log_error("stalled: no progress in {} for {} ms; where every thread is:\n{}", what, silent.count(),
-              dump_all_stacks());
-    end_now(kExitStalled, "stalled: this rank ends with exit code 70");
+    end_stalled(fmt::format("no progress in {} for {} ms", what, silent.count()));
   };
   RankCore core(options.rank, std::move(factory), {send, on_stall});
   const auto on_closed = [&](const Error& why) {

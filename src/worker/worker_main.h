@@ -24,4 +24,7 @@ struct WorkerOptions {
 // every thread's stack in the log), for compute may never come back.
 int run_worker(const WorkerOptions& options, ExecutorFactory factory);
 
+// Ends the process with exit code 70 and every thread's stack in the log: this rank is stuck. Any thread.
+[[noreturn]] void end_stalled(const std::string& why);
+
 }  // namespace lariat

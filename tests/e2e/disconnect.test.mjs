@@ -104,7 +104,8 @@ for (const ranks of [1, 2]) describe(`${ranks} ranks`, () => {
     await free();
   });
 
-  test('C30 (e) a client that stops reading is cut off, and others keep their pace', async () => {
+  // Once is enough for what takes the write's whole timeout.
+  test('C30 (e) a client that stops reading is cut off, and others keep their pace', { skip: ranks === 1 }, async () => {
     const before = (await server.gauges()).lariat_http_slow_clients_total;
     const socket = await connect();
     // Twenty alternatives a token: what nobody reads grows fast.

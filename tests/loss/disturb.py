@@ -49,6 +49,39 @@ def cut(pid, fd, how):
         os.close(pidfd)
 
 
+class Hang:
+    """Holds one thread of a process, its other threads going on: as if it were stuck in its own computing. While it lasts
+    this process is the thread's tracer, and is told before the process's parent how it ended."""
+
+    SEIZE, INTERRUPT, CONT, WALL = 0x4206, 0x4207, 7, 0x40000000
+
+    def __init__(self, tid):
+        self.tid = tid
+        libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        libc.ptrace.restype = ctypes.c_long
+        self.ptrace(self.SEIZE)
+        for _ in range(10_000):
+            self.ptrace(self.INTERRUPT)
+            os.waitpid(tid, self.WALL)
+            # "-1" is outside of any system call: at work, not waiting for anybody.
+            if Path(f"/proc/{tid}/syscall").read_text().startswith("-1 "):
+                return
+            self.ptrace(self.CONT)
+        raise RuntimeError(f"thread {tid} never works")
+
+    def ptrace(self, request):
+        if libc.ptrace(request, self.tid, None, None) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    def wait_ended(self):
+        """The exit code of the process."""
+        while True:
+            _, status = os.waitpid(self.tid, self.WALL)
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+                return os.waitstatus_to_exitcode(status)
+
+
 def disturb(kind, pids, rng):
     """Does it to one of `pids`, drawn by rng. Returns (index of the rank, what was done in words)."""
     rank = rng.randrange(len(pids))

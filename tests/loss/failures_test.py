@@ -111,6 +111,28 @@ class Recovers(unittest.TestCase):
         self.assertLess(metrics['lariat_rank_heartbeat_age_seconds{rank="0"}'], 2)
         self.server.stop()
 
+    def test_stuck_in_compute(self):
+        """A rank that keeps the others waiting leaves every thread's stack and exit code 70; the stream goes on."""
+        self.server.stop()
+        self.server.args += ["--comm-timeout", "2"]
+        self.server.start()
+        begun = threading.Event()
+        stream = Stream(self.server, STREAM, on_tokens=lambda _: begun.set())
+        self.assertTrue(begun.wait(60))
+        long = Stream(self.server, {"prompt": haystack(500, 7), "max_tokens": 2})
+        hang = disturb.Hang(self.server.rank_pids()[2])  # the main thread computes
+        code = hang.wait_ended()
+        long.join()
+        self.assertIsNone(long.error)
+        stream.join()
+        self.assertEqual(code, 70)
+        self.assertIsNone(stream.error)
+        self.assertEqual(difference(self.wanted, stream.outcome()), "")
+        self.assertRegex(self.server.wait_ready(60, 1)["last_recovery"]["cause"], r"rank 2 .*until the deadline.*exit code 70")
+        self.assertRegex(self.server.log_text(), r"stalled: rank \d waited in [^\n]*\n(.*\n)*.*worker_main\.cc:\d+")
+        self.server.wait_idle()
+        self.server.stop()
+
     def test_out_of_memory(self):
         """A rank that gets no more memory ends; the stream does not."""
         begun = threading.Event()

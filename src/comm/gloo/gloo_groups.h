@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "base/ids.h"
@@ -23,6 +24,9 @@ struct GlooOptions {
   std::chrono::milliseconds connect_timeout{10'000};
   std::string hostname = "127.0.0.1";            // numeric address this rank listens on
   const std::atomic<bool>* cancelled = nullptr;  // forming ends within ~20 ms of its becoming true
+  // A peer says that it waited for this very rank beyond the deadline: its thread that should compute may be
+  // stuck. On a thread of the groups, at most once a peer; may end the process.
+  std::function<void(const Error& why)> on_blamed = {};
 };
 
 // All groups of one rank; every rank of the layout calls it with the same prefix. Afterwards nothing of the

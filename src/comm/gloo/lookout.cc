@@ -21,8 +21,9 @@ Error gone(const Transfer& transfer) {
 
 }  // namespace
 
-Lookout::Lookout(gloo::transport::Context& news, gloo::transport::Context& data, int32_t world,
-                 int32_t rank) {
+Lookout::Lookout(gloo::transport::Context& news, gloo::transport::Context& data, int32_t world, int32_t rank,
+                 Blamed on_blamed)
+    : own_name_(fmt::format("rank {}", rank)), on_blamed_(std::move(on_blamed)) {
   for (int32_t peer = 0; peer < world; ++peer) {
     if (peer == rank) continue;
     Watch w;
@@ -61,10 +62,16 @@ Lookout::~Lookout() {
 
 void Lookout::watch_news(Watch& w) {
   const TransferState state = w.receive->wait();
+  std::optional<Obituary> read;
+  if (state == TransferState::kDone) {
+    read = read_obituary(w.text, w.receive->peer());
+    const bool blamed = read->why.code == Errc::kDeadlineExceeded && read->why.param == own_name_;
+    if (blamed && on_blamed_) on_blamed_(read->why);
+  }
   const std::lock_guard lock(mutex_);
   if (stopping_ || state == TransferState::kInterrupted) return;
-  if (state == TransferState::kDone) {
-    const Obituary obituary = read_obituary(w.text, w.receive->peer());
+  if (read) {
+    const Obituary& obituary = *read;
     if (!obituary.orderly) return tell_locked(obituary.why);
     w.left = obituary.why;
     news_came_.notify_all();

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,8 +22,11 @@ enum class WaitEnd : uint8_t { kDone, kFailed, kDeadline, kNews };
 
 class Lookout {
  public:
-  // Posts a receive to every peer on either connection. May throw whatever Gloo throws.
-  Lookout(gloo::transport::Context& news, gloo::transport::Context& data, int32_t world, int32_t rank);
+  using Blamed = std::function<void(const Error& why)>;
+  // Posts a receive to every peer on either connection. May throw whatever Gloo throws. on_blamed: see
+  // GlooOptions.
+  Lookout(gloo::transport::Context& news, gloo::transport::Context& data, int32_t world, int32_t rank,
+          Blamed on_blamed = {});
   ~Lookout();
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
@@ -58,6 +63,8 @@ class Lookout {
   void keep_time();
   void tell_locked(const Error& why);
 
+  const std::string own_name_;  // as errors name this rank
+  const Blamed on_blamed_;
   std::mutex mutex_;
   std::condition_variable time_changed_, news_came_;
   std::optional<Error> news_;

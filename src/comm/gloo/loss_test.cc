@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <fstream>
+#include <mutex>
 #include <new>
 #include <thread>
 
@@ -144,6 +146,36 @@ TEST(GlooLoss, StoppedRankIsNamedAtTheDeadline) {
   EXPECT_EQ(ranks.report(1), "");
   kill(ranks.pid(2), SIGCONT);  // it finds its peers gone, and ends
   EXPECT_NE(ranks.report(2), "");
+}
+
+// Rank 1 is stuck in something else and hears of it from the ranks that waited.
+TEST(GlooLoss, WhoKeepsOthersWaitingIsTold) {
+  const TempDir dir;
+  Processes ranks;
+  for (int32_t r = 0; r < 2; ++r) {
+    ranks.start([&, r]() -> std::string {
+      std::mutex mutex;
+      std::condition_variable changed;
+      std::string told;
+      GlooOptions o = options_of(dir, 2, r);
+      o.on_blamed = [&](const Error& why) {
+        const std::lock_guard lock(mutex);
+        told = why.message;
+        changed.notify_all();
+      };
+      auto groups = make_gloo_rank_groups(o);
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      if (r == 0) {
+        FAIL_UNLESS(!groups->world->barrier()->wait(CommClock::now() + 300ms).ok());
+        return told;
+      }
+      std::unique_lock lock(mutex);
+      FAIL_UNLESS(changed.wait_for(lock, 30s, [&] { return !told.empty(); }));
+      FAIL_UNLESS(told.find("rank 0 waited in barrier") != std::string::npos, told);
+      return "";
+    });
+  }
+  for (size_t r = 0; r < 2; ++r) EXPECT_EQ(ranks.report(r), "");
 }
 
 // Until the thread of this process sleeps: it is then inside its wait.

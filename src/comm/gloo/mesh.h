@@ -48,7 +48,7 @@ class Mesh {
  private:
   Mesh(int32_t world, int32_t rank) : world_(world), rank_(rank) {}
   Status open_connections(const GlooOptions& options, Meeting& meeting, Deadline deadline);
-  Status connect_pairs(const Meeting& meeting, Deadline deadline, const std::atomic<bool>* cancelled);
+  Status connect_pairs(const GlooOptions& options, const Meeting& meeting, Deadline deadline);
   Status agree(const GlooOptions& options, Deadline deadline);
   Error timed_out(const Transfer& transfer, const std::string& what) const;
   // Dies of what the lookout has seen, if anything.

@@ -108,10 +108,11 @@ Status Mesh::open_connections(const GlooOptions& options, Meeting& meeting, Dead
     return make_error(Errc::kUnavailable, fmt::format("cannot listen on {}: {}", options.hostname, e.what()));
   }
   LARIAT_RETURN_IF_ERROR(meeting.publish(addresses));
-  return connect_pairs(meeting, deadline, options.cancelled);
+  return connect_pairs(options, meeting, deadline);
 }
 
-Status Mesh::connect_pairs(const Meeting& meeting, Deadline deadline, const std::atomic<bool>* cancelled) {
+Status Mesh::connect_pairs(const GlooOptions& options, const Meeting& meeting, Deadline deadline) {
+  const std::atomic<bool>* cancelled = options.cancelled;
   const auto close = [this] {
     for (int32_t p = 0; p < world_; ++p) {
       if (p == rank_) continue;
@@ -143,7 +144,7 @@ Status Mesh::connect_pairs(const Meeting& meeting, Deadline deadline, const std:
   }
   if (guard.end()) return make_error(Errc::kDeadlineExceeded, "the group formed too late");
   try {
-    lookout_ = std::make_unique<Lookout>(*news_context_, *context_, world_, rank_);
+    lookout_ = std::make_unique<Lookout>(*news_context_, *context_, world_, rank_, options.on_blamed);
   } catch (const std::exception& e) {
     return make_error(Errc::kUnavailable, fmt::format("a rank went while forming: {}", e.what()));
   }
