@@ -91,7 +91,7 @@ class RankCoreTest : public testing::Test {
     });
   }
   void begin_loaded(ToyOptions options = {}, milliseconds stall = kDeadline) {
-    begin(toy_factory(options), stall);
+    begin(toy_factory(std::move(options)), stall);
     core_->handle(start_message());
     ASSERT_TRUE(next<RankHello>());
   }

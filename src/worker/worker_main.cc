@@ -1,11 +1,11 @@
 #include "worker/worker_main.h"
 
-#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <latch>
 #include <thread>
