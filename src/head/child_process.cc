@@ -54,6 +54,10 @@ std::string ExitStatus::text() const {
   return fmt::format("wait status {}", wait_status);
 }
 
+std::optional<int> ExitStatus::exit_code() const {
+  return WIFEXITED(wait_status) ? std::optional(WEXITSTATUS(wait_status)) : std::nullopt;
+}
+
 Result<std::unique_ptr<ChildProcess>> ChildProcess::spawn(const std::string& path,
                                                           std::vector<std::string> args) {
   SpawnSetup setup;

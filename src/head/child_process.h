@@ -15,8 +15,9 @@
 namespace lariat {
 
 struct ExitStatus {
-  int wait_status = 0;       // as waitpid gives it
-  std::string text() const;  // "exit code 70", "signal 9 (Killed)"
+  int wait_status = 0;                   // as waitpid gives it
+  std::string text() const;              // "exit code 70", "signal 9 (Killed)"
+  std::optional<int> exit_code() const;  // none if a signal ended it
 };
 
 class ChildProcess {

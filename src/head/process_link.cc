@@ -57,7 +57,7 @@ class ProcessLink final : public RankLink {
     return Ok{};
   }
 
-  std::string end(std::chrono::milliseconds grace) override {
+  RankEnding end(std::chrono::milliseconds grace) override {
     ending_ = true;
     if (connector_.joinable()) connector_.join();
     // An orderly end lets a rank that is leaving go at once instead of waiting for its head to hang up.
@@ -66,7 +66,7 @@ class ProcessLink final : public RankLink {
     child_->kill();
     if (client_) client_->close();
     folder_.reset();
-    return by_itself ? by_itself->text() : "";
+    return by_itself ? RankEnding{by_itself->text(), by_itself->exit_code()} : RankEnding{};
   }
 
   int64_t pid() const override { return child_->pid(); }

@@ -218,6 +218,20 @@ TEST_F(ProcessTest, ARankThatEndsBeforeItListensIsNamedWithItsExitCode) {
   EXPECT_EQ(engine_->state().epoch, 3u);
 }
 
+TEST_F(ProcessTest, ARankThatRefusesItsCommandLineIsNotTriedAgain) {
+  for (const char* args : {"exit_early=2", "exit_early=3"}) {
+    options_.args = [args](Epoch) { return std::vector<std::string>{args}; };
+    options_.engine.max_restarts = 5;
+    start();
+    const Status ready = engine_->wait_ready(kTestDeadline);
+    ASSERT_FALSE(ready.ok());
+    EXPECT_NE(ready.error().message.find(std::string("exit code ") + args[11]), std::string::npos)
+        << ready.error().message;
+    EXPECT_EQ(engine_->state().epoch, 1u) << args << " was tried again";
+    engine_.reset();
+  }
+}
+
 TEST_F(ProcessTest, AProgramThatDoesNotExistIsAnError) {
   options_.program = "/no/such/program";
   options_.engine.max_restarts = 0;

@@ -15,6 +15,11 @@ Epoch epoch_of(const FromRank& message) {
   return std::visit([](const auto& m) { return m.epoch; }, message);
 }
 
+// docs/design.md §7: bad usage or configuration, and a refusal for resources.
+bool is_refusal(int exit_code) {
+  return exit_code == 2 || exit_code == 3;
+}
+
 double seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
@@ -145,8 +150,8 @@ void RankGroup::start_ranks(std::unique_lock<std::mutex>& lock) {
 }
 
 // Ends every link outside the lock; `only` (or every rank, -1) is given the grace. How each ended, by rank.
-std::vector<std::string> RankGroup::end_ranks(std::unique_lock<std::mutex>& lock,
-                                              std::chrono::milliseconds grace, int32_t only) {
+std::vector<RankEnding> RankGroup::end_ranks(std::unique_lock<std::mutex>& lock,
+                                             std::chrono::milliseconds grace, int32_t only) {
   std::vector<std::unique_ptr<RankLink>> links;
   for (RankInfo& r : ranks_) {
     links.push_back(std::move(r.link));
@@ -154,7 +159,7 @@ std::vector<std::string> RankGroup::end_ranks(std::unique_lock<std::mutex>& lock
   }
   lock.unlock();
   const auto deadline = Clock::now() + grace;
-  std::vector<std::string> endings(links.size());
+  std::vector<RankEnding> endings(links.size());
   for (size_t rank = 0; rank < links.size(); ++rank) {
     if (links[rank] == nullptr) continue;
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
@@ -173,10 +178,13 @@ void RankGroup::report_loss(std::unique_lock<std::mutex>& lock) {
   const auto endings = end_ranks(lock, grace, loss_->rank);
   if (stop_) return;
   GroupLost lost{epoch_, loss_->rank, loss_->cause, loss_->permanent, loss_->noticed};
-  const std::string& ending = endings[static_cast<size_t>(loss_->rank)];
+  const RankEnding& ending = endings[static_cast<size_t>(loss_->rank)];
+  // It said with its exit code what it could not say over the wire: another try would meet the same.
+  if (loss_->leaving && !info(loss_->rank).hello && ending.exit_code && is_refusal(*ending.exit_code))
+    lost.permanent = true;
   lost.cause = lost.cause.in(pid != 0 ? fmt::format("rank {} (pid {})", loss_->rank, pid)
                                       : fmt::format("rank {}", loss_->rank));
-  if (!ending.empty()) lost.cause.message += fmt::format("; it ended with {}", ending);
+  if (!ending.text.empty()) lost.cause.message += fmt::format("; it ended with {}", ending.text);
   log_error("epoch {} lost: {}", epoch_.get(), lost.cause.message);
   loss_.reset();
   phase_ = Phase::kIdle;

@@ -72,8 +72,8 @@ class RankGroup final : public WorkerGroup {
   void supervise();
   void start_ranks(std::unique_lock<std::mutex>& lock);
   void report_loss(std::unique_lock<std::mutex>& lock);
-  std::vector<std::string> end_ranks(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds grace,
-                                     int32_t only);
+  std::vector<RankEnding> end_ranks(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds grace,
+                                    int32_t only);
   void check_deadlines(Clock::time_point now);
 
   // Links' threads.

@@ -22,10 +22,11 @@ class ScriptedLink final : public RankLink {
     sent.push_back(message);
     return Ok{};
   }
-  std::string end(milliseconds) override { return "the end of its script"; }
+  RankEnding end(milliseconds) override { return {"the end of its script", exit_code}; }
   int64_t pid() const override { return 0; }
 
   RankLinkEvents events;
+  std::optional<int> exit_code;
   std::mutex mutex;
   std::vector<ToRank> sent;
 };
@@ -282,6 +283,30 @@ TEST_F(RankGroupTest, ALossIsToldOnceAndThenTheGroupFormsAgain) {
   std::unique_lock lock(mutex_);
   ASSERT_TRUE(changed_.wait_for(lock, kDeadline, [&] { return made_ == 4; }));
   EXPECT_EQ(events_.size(), 1u);
+}
+
+// A command line or memory that does not suffice heals by no restart; a crash while loading may, and so may
+// anything that ends a rank which was ready.
+TEST_F(RankGroupTest, ExitCodesOfBadUsageAndResourcesBeforeTheHelloArePermanent) {
+  for (const auto& [code, ready, permanent] : {std::tuple{2, false, true},
+                                               {3, false, true},
+                                               {1, false, false},
+                                               {70, false, false},
+                                               {2, true, false}}) {
+    SCOPED_TRACE(fmt::format("exit code {}, {}", code, ready ? "ready" : "loading"));
+    events_.clear();
+    at_ = 0;
+    made_ = 0;
+    begin(2);
+    if (ready) hello(1);
+    links_[1]->exit_code = code;
+    links_[1]->events.on_down(make_error(Errc::kUnavailable, "went away"));
+    const auto lost = next<GroupLost>();
+    ASSERT_TRUE(lost);
+    EXPECT_EQ(lost->rank, 1);
+    EXPECT_EQ(lost->permanent, permanent);
+    group_.reset();
+  }
 }
 
 TEST(MergeOutcomes, AFailureOnOneRankIsTheRows) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/control/messages.h"
@@ -16,6 +17,11 @@ struct RankLinkEvents {
   std::function<void(Error)> on_down;        // at most once: the rank cannot be reached any more
 };
 
+struct RankEnding {
+  std::string text;  // for a message: "exit code 70", "signal 9 (Killed)"; empty: nothing is known
+  std::optional<int> exit_code;  // of a process that exited by itself
+};
+
 class RankLink {
  public:
   // Ends the rank at once and waits for that; no event runs afterwards. Not from an event.
@@ -24,10 +30,9 @@ class RankLink {
   // Never blocks; before the rank is reachable messages wait. An error: the message will not arrive.
   // Thread-safe.
   virtual Status send(const ToRank& message) = 0;
-  // Gives the rank up to `grace` to end by itself, then ends it. How it ended if it did so by itself, for a
-  // message: "exit code 70", "signal 9 (Killed)"; empty if it had to be ended, or nothing is known. No event
-  // runs afterwards. Not from an event.
-  virtual std::string end(std::chrono::milliseconds grace) = 0;
+  // Gives the rank up to `grace` to end by itself, then ends it. How it ended if it did so by itself; nothing
+  // if it had to be ended. No event runs afterwards. Not from an event.
+  virtual RankEnding end(std::chrono::milliseconds grace) = 0;
   virtual int64_t pid() const = 0;
 };
 

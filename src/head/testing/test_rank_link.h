@@ -53,7 +53,7 @@ class TestRankLink final : public RankLink {
     changed_.notify_all();
     return Ok{};
   }
-  std::string end(std::chrono::milliseconds) override {
+  RankEnding end(std::chrono::milliseconds) override {
     core_->stop(0);
     if (compute_.joinable()) compute_.join();
     {
@@ -62,7 +62,7 @@ class TestRankLink final : public RankLink {
       changed_.notify_all();
     }
     if (mail_.joinable()) mail_.join();
-    return "";
+    return {};
   }
   int64_t pid() const override { return 0; }
 
