@@ -3,9 +3,10 @@
 #include <fmt/core.h>
 #include <link.h>
 
+#include <bit>
 #include <cstring>
 
-#include "app/serving.h"
+#include "app/rank_launch.h"
 #include "app/version.h"
 
 namespace lariat {
@@ -45,7 +46,7 @@ int first_object(dl_phdr_info* info, size_t, void* out) {
     const auto& segment = info->dlpi_phdr[i];
     if (segment.p_type != PT_NOTE) continue;
     const std::string id =
-        id_in_notes(reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr), segment.p_memsz);
+        id_in_notes(std::bit_cast<const char*>(info->dlpi_addr + segment.p_vaddr), segment.p_memsz);
     if (!id.empty()) *static_cast<std::string*>(out) = id;
   }
   return 1;

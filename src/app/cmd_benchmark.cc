@@ -1,6 +1,5 @@
 // lariat bench: prefill and decode speed through the step plans that serving uses, one sequence at a time.
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,11 +7,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "app/commands.h"
 #include "app/host_info.h"
-#include "app/local_ranks.h"
-#include "app/progress.h"
+#include "app/process_memory.h"
+#include "app/rank_set.h"
 #include "base/philox.h"
 #include "pages/page_allocator.h"
 
@@ -36,12 +36,6 @@ double median(const std::vector<double>& values) {
   return quantile(values, 0.5);
 }
 
-int64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
-}
-
 struct BenchOptions {
   std::vector<int32_t> pp;
   std::vector<int32_t> depth{0};
@@ -63,11 +57,11 @@ BenchOptions read_bench_options(const OptionValues& v, Faults& faults) {
   return out;
 }
 
-// One sequence fed through the executor; ids are pseudorandom, so no two positions are alike.
+// One sequence fed through the ranks; ids are pseudorandom, so no two positions are alike.
 class Sequence {
  public:
-  Sequence(LocalRanks& executor, const ResolvedPlan& plan, int32_t chunk, int64_t vocab)
-      : executor_(executor), plan_(plan), chunk_(chunk > 0 ? chunk : INT32_MAX), vocab_(vocab) {
+  Sequence(RankSet& ranks, const ResolvedPlan& plan, int32_t chunk, int64_t vocab)
+      : ranks_(ranks), chunk_(chunk > 0 ? chunk : INT32_MAX), vocab_(vocab) {
     pages_.reserve(static_cast<size_t>(plan.pages_total));
     for (int32_t p = 0; p < plan.pages_total; ++p) pages_.emplace_back(p);
   }
@@ -97,7 +91,6 @@ class Sequence {
   }
 
   void rewind(int32_t length) { length_ = length; }
-  int64_t comm_wait_us() const { return comm_wait_us_; }
 
  private:
   int32_t token(int32_t pos) const {
@@ -113,41 +106,43 @@ class Sequence {
     StepPlan plan;
     plan.step = StepId(++steps_);
     plan.rows.push_back(std::move(row));
-    LARIAT_ASSIGN(const StepOutcome outcome, executor_.run(plan, [] { return true; }));
-    comm_wait_us_ += outcome.comm_wait_us;
+    LARIAT_ASSIGN(const StepOutcome outcome, ranks_.run(plan, [] { return true; }));
     if (outcome.rows.front().failed)
       return make_error(outcome.rows.front().error, outcome.rows.front().message);
     return Ok{};
   }
 
-  LocalRanks& executor_;
-  const ResolvedPlan& plan_;
+  RankSet& ranks_;
   const int32_t chunk_;
   const int64_t vocab_;
   std::vector<PageId> pages_;
   int32_t length_ = 0;
   uint64_t steps_ = 0;
-  int64_t comm_wait_us_ = 0;
 };
 
 struct Measured {
   int32_t pp = 0;
   int32_t tg = 0;
   int32_t depth = 0;
-  std::vector<double> total_ms;  // one a repetition
-  std::vector<double> itl_ms;    // every decoded token
-  double comm_wait_ms = 0;
+  std::vector<double> total_ms;          // one a repetition
+  std::vector<double> itl_ms;            // every decoded token
+  std::vector<double> comm_wait_ms;      // by rank, of one repetition (mean)
+  std::vector<ProcessMemory> memory;     // by process, after the run
+  std::optional<int64_t> weights_bytes;  // in memory files that the processes share
+  int64_t positions = 0;                 // resident at the end
 };
 
-Result<Measured> measure(Sequence& sequence, const BenchOptions& o, int32_t pp, int32_t depth) {
+Result<Measured> measure(RankSet& ranks, Sequence& sequence, const BenchOptions& o, int32_t pp,
+                         int32_t depth) {
   Measured m;
   m.pp = pp;
   m.tg = pp > 0 ? 0 : o.tg;
   m.depth = depth;
   sequence.rewind(0);
   LARIAT_RETURN_IF_ERROR(sequence.prefill(depth));
-  const int64_t wait_before = sequence.comm_wait_us();
+  std::vector<int64_t> wait_before;
   for (int32_t round = 0; round < o.warmup + o.repeat; ++round) {
+    if (round == o.warmup) wait_before = ranks.comm_wait_us();
     sequence.rewind(depth);
     const auto start = Clock::now();
     if (pp > 0) LARIAT_RETURN_IF_ERROR(sequence.prefill(pp));
@@ -158,11 +153,28 @@ Result<Measured> measure(Sequence& sequence, const BenchOptions& o, int32_t pp, 
     }
     if (round >= o.warmup) m.total_ms.push_back(ms_since(start));
   }
-  m.comm_wait_ms = static_cast<double>(sequence.comm_wait_us() - wait_before) / 1000.0;
+  const std::vector<int64_t> wait = ranks.comm_wait_us();
+  for (size_t r = 0; r < wait.size(); ++r)
+    m.comm_wait_ms.push_back(static_cast<double>(wait[r] - wait_before[r]) / 1000.0 / o.repeat);
+  const std::vector<pid_t> pids = ranks.pids();
+  for (const pid_t pid : pids) {
+    LARIAT_ASSIGN(const ProcessMemory memory, read_process_memory(pid));
+    m.memory.push_back(memory);
+  }
+  m.weights_bytes = shared_weights_bytes(pids);
+  m.positions = int64_t{depth} + pp + m.tg;
   return m;
 }
 
-nlohmann::ordered_json run_json(const Measured& m, const LayoutOptions& layout) {
+// Bytes of the pages that hold the run's positions, by rank: those of the rank's own share.
+std::vector<int64_t> kv_bytes_used(const Measured& m, const ResolvedPlan& plan) {
+  const int64_t pages = (m.positions + plan.page_tokens - 1) / plan.page_tokens;
+  std::vector<int64_t> bytes = plan.page_bytes;
+  for (int64_t& b : bytes) b *= pages;
+  return bytes;
+}
+
+nlohmann::ordered_json run_json(const Measured& m, const LayoutOptions& layout, const ResolvedPlan& plan) {
   constexpr std::string_view kStrategies[] = {"auto", "pass_kv", "pass_q", "gather"};
   nlohmann::ordered_json run;
   run["layout"] = layout_name(layout);
@@ -172,7 +184,7 @@ nlohmann::ordered_json run_json(const Measured& m, const LayoutOptions& layout) 
   run["tg"] = m.tg;
   run["depth"] = m.depth;
   const double ms = median(m.total_ms);
-  const auto set = [&](const char* key, bool known, double value) {
+  const auto set = [&](const char* key, bool known, auto value) {
     if (known) {
       run[key] = value;
     } else {
@@ -184,8 +196,13 @@ nlohmann::ordered_json run_json(const Measured& m, const LayoutOptions& layout) 
   set("ttft_ms", m.pp > 0, ms);
   set("itl_ms_p50", m.tg > 0, quantile(m.itl_ms, 0.5));
   set("itl_ms_p99", m.tg > 0, quantile(m.itl_ms, 0.99));
-  run["peak_rss_bytes_per_rank"] = {peak_rss_bytes()};
-  run["comm_wait_ms_per_rank"] = {m.comm_wait_ms};
+  for (const ProcessMemory& memory : m.memory) {
+    run["peak_rss_bytes_per_rank"].push_back(memory.peak_rss_bytes);
+    run["pss_bytes_per_rank"].push_back(memory.pss_bytes);
+  }
+  run["comm_wait_ms_per_rank"] = m.comm_wait_ms;
+  run["kv_bytes_per_rank"] = kv_bytes_used(m, plan);
+  set("weights_bytes_shared", m.weights_bytes.has_value(), m.weights_bytes.value_or(0));
   return run;
 }
 
@@ -207,6 +224,7 @@ Result<int> cmd_bench(const OptionValues& values) {
   const ModelOptions model_options = read_model_options(values, faults);
   LayoutOptions layout = read_layout_options(values, faults);
   const BenchOptions options = read_bench_options(values, faults);
+  const RankTransport transport = read_rank_transport(values, RankTransport::kGloo, faults);
   if (!faults.empty()) return faults.error();
 
   LARIAT_ASSIGN(const OpenModel model, open_model(model_options, layout.dtype));
@@ -216,23 +234,25 @@ Result<int> cmd_bench(const OptionValues& values) {
   layout.max_batch = 1;
   LARIAT_ASSIGN(const ResolvedPlan plan, resolve_plan(model, layout));
   ProgressBar bar("loading");
-  LARIAT_ASSIGN(const auto executor,
-                LocalRanks::load(model, layout, plan, {.poison = false, .progress = bar.callback()}));
+  const RankSetFactory load =
+      rank_sets(transport, {.model = model_options, .poison = false, .progress = &bar});
+  LARIAT_ASSIGN(const auto ranks, load(model, layout, plan));
   bar.finish();
 
-  Sequence sequence(*executor, plan, layout.chunk_tokens, model.files.config.vocab);
+  Sequence sequence(*ranks, plan, layout.chunk_tokens, model.files.config.vocab);
   nlohmann::ordered_json out;
   out["runs"] = nlohmann::ordered_json::array();
   for (const int32_t depth : options.depth) {
     std::vector<int32_t> lengths = options.pp;
     if (options.tg > 0) lengths.push_back(0);  // 0: decode
     for (const int32_t pp : lengths) {
-      LARIAT_ASSIGN(const Measured m, measure(sequence, options, pp, depth));
+      LARIAT_ASSIGN(const Measured m, measure(*ranks, sequence, options, pp, depth));
       print_run(m);
-      out["runs"].push_back(run_json(m, layout));
+      out["runs"].push_back(run_json(m, layout, plan));
     }
   }
   out["host"] = host_json(layout.threads);
+  out["transport"] = transport == RankTransport::kGloo ? "gloo" : "local";
   if (!options.json_out.empty()) {
     std::ofstream file(options.json_out);
     file << out.dump(2) << "\n";

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
-#include "app/progress.h"
 #include "app/verify.h"
 
 namespace lariat {
@@ -32,6 +31,8 @@ Result<int> cmd_verify(const OptionValues& values) {
   Faults faults;
   const ModelOptions model_options = read_model_options(values, faults);
   const LayoutOptions layout = read_layout_options(values, faults);
+  const RankTransport transport = read_rank_transport(
+      values, layout.layout().world() > 1 ? RankTransport::kGloo : RankTransport::kLocal, faults);
   const std::string golden = read_text(values, "golden", "");
   if (golden.empty())
     faults.add("--golden FILE is needed: a safetensors file with input_ids, logits and greedy");
@@ -40,9 +41,9 @@ Result<int> cmd_verify(const OptionValues& values) {
   LARIAT_ASSIGN(const OpenModel model, open_model(model_options, layout.dtype));
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar("loading");
-  LARIAT_ASSIGN(const VerifyReport report,
-                verify_model(model, layout, golden,
-                             {.poison = read_flag(values, "poison"), .progress = bar.callback()}));
+  const RankSetFactory load =
+      rank_sets(transport, {.model = model_options, .poison = read_flag(values, "poison"), .progress = &bar});
+  LARIAT_ASSIGN(const VerifyReport report, verify_model(model, layout, golden, load));
   bar.finish();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 

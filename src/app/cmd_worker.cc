@@ -1,8 +1,8 @@
 // lariat worker: one rank of a group, started by the head.
 #include "app/commands.h"
 #include "app/options.h"
+#include "app/rank_launch.h"
 #include "app/rank_process.h"
-#include "app/serving.h"
 #include "base/log.h"
 #include "worker/worker_main.h"
 
@@ -26,7 +26,8 @@ Result<int> cmd_worker(const OptionValues& values) {
   set_log_name("rank " + std::to_string(options.rank.rank));
   const RankProcessOptions process{.rank = Rank(options.rank.rank),
                                    .epoch = Epoch(static_cast<uint64_t>(epoch)),
-                                   .group_dir = read_text(values, "group-dir", "")};
+                                   .group_dir = read_text(values, "group-dir", ""),
+                                   .poison = read_flag(values, "poison")};
   return run_worker(options, [&](const LoadProgressFn& progress) {
     return load_rank_process(model, layout, process, progress);
   });

@@ -62,6 +62,9 @@ constexpr OptionSpec kRunOptions[] = {
 
 constexpr OptionSpec kVerifyOptions[] = {
     {"golden", "FILE", "golden.safetensors: input_ids, logits, greedy"},
+    {"transport", "T",
+     "gloo: ranks are processes, as in serve; local: threads of this process (default: gloo with several "
+     "ranks)"},
     {"poison", nullptr, "Fill padding, sink and unowned KV with NaN first"},
     {"json", nullptr, "One JSON object on standard output"},
 };
@@ -73,6 +76,8 @@ constexpr OptionSpec kBenchOptions[] = {
     {"repeat", "N", "Measured repetitions of each (default 3)"},
     {"warmup", "N", "Repetitions before measuring (default 1)"},
     {"json-out", "FILE", "Write the runs as JSON"},
+    {"transport", "T",
+     "gloo: ranks are processes, also a single one; local: threads of this process (default gloo)"},
 };
 
 constexpr OptionSpec kJsonOption[] = {
@@ -86,6 +91,7 @@ constexpr OptionSpec kWorkerOptions[] = {
     {"group-dir", "DIR", "Private folder where the ranks of a head meet"},
     {"parent", "PID", "The head; the worker ends with it"},
     {"stall-timeout", "S", "Stuck in compute this long: dump stacks and exit 70"},
+    {"poison", nullptr, "Fill padding, sink and unowned KV with NaN first"},
 };
 
 constexpr std::span<const OptionSpec> kServeGroups[] = {kModelOptions, kLayoutOptions, kServeOptions};

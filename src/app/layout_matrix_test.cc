@@ -87,7 +87,8 @@ bool check(const Point& p) {
   options.comm_timeout = std::chrono::seconds(60);
   const fs::path golden = fs::path(LARIAT_SHARED_DIR) / "golden" / kGoldenModels[static_cast<size_t>(p[0])] /
                           "golden.safetensors";
-  const auto report = verify_model(model, options, golden, {.poison = true, .progress = {}});
+  const auto report =
+      verify_model(model, options, golden, rank_sets(RankTransport::kLocal, {.model = {}, .poison = true}));
   const auto& c = model.files.config;
   if (check_layout({layout.tp, layout.cp}, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads))) {
     EXPECT_FALSE(report.ok()) << "a layout that plan refuses was served";

@@ -37,26 +37,14 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::load(const OpenModel& model, con
                                                 .poison = extras.poison}));
     self->ranks_.push_back(std::move(executor));
   }
+  self->comm_wait_us_.assign(self->ranks_.size(), 0);
   self->validator_.emplace(self->ranks_.front()->limits());
   return self;
 }
 
-void LocalRanks::set_logits_tap(ModelExecutor::LogitsTap tap) {
-  for (const auto& rank : ranks_) {
-    rank->set_logits_tap([this, tap](RowId row, TokenPos pos, std::span<const float> logits) {
-      const std::lock_guard lock(tap_mutex_);
-      tap(row, pos, logits);
-    });
-  }
-}
-
 int64_t LocalRanks::bytes_sent() const {
   int64_t sum = 0;
-  for (const RankGroups& g : groups_) {
-    for (const Group* group : {g.world.get(), g.tp.get(), g.ring.get(), g.duplicates.get()}) {
-      if (group) sum += group->counters().bytes_sent;
-    }
-  }
+  for (const RankGroups& g : groups_) sum += g.counters().bytes_sent;
   return sum;
 }
 
@@ -68,13 +56,16 @@ Result<StepOutcome> LocalRanks::run(const StepPlan& plan, const ProgressFn& prog
   std::vector<std::optional<Result<StepOutcome>>> results(ranks_.size());
   {
     std::vector<std::jthread> threads;
+    threads.reserve(ranks_.size());
     for (size_t r = 0; r < ranks_.size(); ++r) {
       threads.emplace_back([&, r] { results[r] = ranks_[r]->run(sealed, progress); });
     }
   }
   std::vector<StepOutcome> outcomes;
-  for (auto& result : results) {
+  for (size_t r = 0; r < results.size(); ++r) {
+    auto& result = results[r];
     if (!result->ok()) return std::move(*result).error();
+    comm_wait_us_[r] += (*result)->comm_wait_us;
     outcomes.push_back(std::move(*result).value());
   }
   return merge_outcomes(outcomes);

@@ -1,34 +1,34 @@
-// All ranks of a layout inside this process, as threads over shared weights: verify and bench on many ranks.
+// All ranks of a layout inside this process, as threads over shared weights.
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
-#include "app/model_session.h"
+#include "app/rank_set.h"
 #include "comm/rank_groups.h"
 #include "plan/validate.h"
 #include "worker/model_executor.h"
 
 namespace lariat {
 
-// A StepExecutor whose run() is the whole group's step: every rank runs the plan, the outcome is all ranks'
-// merged. One rank runs on the caller's thread.
-class LocalRanks final : public StepExecutor {
+// One rank runs on the caller's thread.
+class LocalRanks final : public RankSet {
  public:
   // Loads each tp shard once; the cp ranks that hold it share it. Errors: memory, or what a backend refuses.
-  static Result<std::unique_ptr<LocalRanks>> load(const OpenModel& model, const LayoutOptions& layout,
+  static Result<std::unique_ptr<LocalRanks>> load(const OpenModel& model, const LayoutOptions& options,
                                                   const ResolvedPlan& plan, const ExecutorExtras& extras);
 
   Hello hello() const override { return ranks_.front()->hello(); }
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
 
+  std::vector<pid_t> pids() const override { return {getpid()}; }
+  std::vector<int64_t> comm_wait_us() const override { return comm_wait_us_; }
+
   // What all ranks' groups have sent since they were made.
   int64_t bytes_sent() const;
-
-  // Called by one rank at a time.
-  void set_logits_tap(ModelExecutor::LogitsTap tap);
 
  private:
   LocalRanks() = default;
@@ -37,7 +37,7 @@ class LocalRanks final : public StepExecutor {
   std::vector<std::unique_ptr<ModelExecutor>> ranks_;
   Strategy prefill_ = Strategy::kAuto;  // of rows that leave it open
   std::optional<PlanValidator> validator_;
-  std::mutex tap_mutex_;
+  std::vector<int64_t> comm_wait_us_;  // by rank
 };
 
 }  // namespace lariat

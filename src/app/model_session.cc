@@ -173,15 +173,31 @@ Status check_fits(const Capacity& capacity) {
   return make_error(memory_only ? Errc::kResourceExhausted : Errc::kInvalidArgument, text);
 }
 
-Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& layout) {
-  LARIAT_ASSIGN(const Capacity c, plan_capacity(model, layout));
-  LARIAT_RETURN_IF_ERROR(check_fits(c));
+ResolvedPlan resolved_plan(const LayoutOptions& layout, const Capacity& c) {
   ResolvedPlan plan;
   plan.context = static_cast<int32_t>(c.context);
   plan.page_tokens = static_cast<int32_t>(c.page_tokens);
   plan.pages_total = static_cast<int32_t>(c.pages_total);
   plan.pass_tokens = static_cast<int32_t>(pass_tokens(layout));
+  for (const RankCapacity& rank : c.ranks) plan.page_bytes.push_back(rank.page_bytes);
   return plan;
+}
+
+Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& layout) {
+  LARIAT_ASSIGN(const Capacity c, plan_capacity(model, layout));
+  LARIAT_RETURN_IF_ERROR(check_fits(c));
+  return resolved_plan(layout, c);
+}
+
+LayoutOptions settled_layout(const LayoutOptions& layout, const ResolvedPlan& plan) {
+  LayoutOptions settled = layout;
+  settled.context = plan.context;
+  settled.page_tokens = plan.page_tokens;
+  // A pool of so many bytes on every rank: the rank with the largest share says how many those are.
+  settled.kv_memory = 0;
+  for (const int64_t page_bytes : plan.page_bytes)
+    settled.kv_memory = std::max(settled.kv_memory, plan.pages_total * page_bytes);
+  return settled;
 }
 
 Result<ScheduleConstants> schedule_constants(const DecoderConfig& c, const LayoutOptions& options) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app/options.h"
 #include "base/result.h"
@@ -38,22 +39,28 @@ WeightsId weights_id(const OpenModel& model);
 LayoutShape shape_of(const DecoderConfig& config, const Layout& layout);
 
 // Whether and how the model fits, with every refusal. The arithmetic of `plan`, and of whatever allocates.
-Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& layout);
+Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& options);
 
 // Numbers that are settled before anything is allocated; the same for the head and every worker.
 struct ResolvedPlan {
   int32_t context = 0;
   int32_t page_tokens = 0;  // rounded up to the placement's period
   int32_t pages_total = 0;
-  int32_t pass_tokens = 0;  // of one forward pass at most
+  int32_t pass_tokens = 0;          // of one forward pass at most
+  std::vector<int64_t> page_bytes;  // by rank: K and V of one page
 };
 
 // Ok without refusals; else all of them in one error: kResourceExhausted if only memory is short (exit 3),
 // kInvalidArgument otherwise (exit 2).
 Status check_fits(const Capacity& capacity);
 
+// The numbers of a capacity without refusals.
+ResolvedPlan resolved_plan(const LayoutOptions& layout, const Capacity& capacity);
 // plan_capacity(), checked.
 Result<ResolvedPlan> resolve_plan(const OpenModel& model, const LayoutOptions& layout);
+
+// The options by which another process resolves the same plan, whatever memory is free by then.
+LayoutOptions settled_layout(const LayoutOptions& layout, const ResolvedPlan& plan);
 
 struct ExecutorExtras {
   bool poison = false;
@@ -61,10 +68,10 @@ struct ExecutorExtras {
 };
 
 // What every rank, and the head, derive a step's exchanges from.
-Result<ScheduleConstants> schedule_constants(const DecoderConfig& config, const LayoutOptions& layout);
+Result<ScheduleConstants> schedule_constants(const DecoderConfig& config, const LayoutOptions& options);
 
 // Where `rank` stands under the layout. `groups` may be null with one rank.
-Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& layout, Rank rank,
+Result<RankPlace> rank_place(const OpenModel& model, const LayoutOptions& options, Rank rank,
                              RankGroups* groups);
 
 struct ExecutorParts {
@@ -75,7 +82,7 @@ struct ExecutorParts {
   bool poison = false;
 };
 
-Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, const LayoutOptions& layout,
+Result<std::unique_ptr<ModelExecutor>> make_executor(const OpenModel& model, const LayoutOptions& options,
                                                      const ResolvedPlan& plan, ExecutorParts parts);
 
 }  // namespace lariat

@@ -105,7 +105,6 @@ LayoutOptions read_layout_options(const OptionValues& v, Faults& faults) {
   LayoutOptions out;
   read_layout(v, out, faults);
   read_devices(v, faults);
-  refuse_unsupported(v, faults);
   out.kv_mode = static_cast<KvMode>(read_choice(v, "kv", {"striped", "replicated"}, 0, faults));
   out.interleave = static_cast<int32_t>(read_int(v, "interleave", 1, {1, 1 << 16}, faults));
   out.strategy = static_cast<Strategy>(read_choice(v, "strategy", {"auto", "pass_kv", "pass_q"}, 0, faults));
@@ -131,6 +130,7 @@ LayoutOptions read_layout_options(const OptionValues& v, Faults& faults) {
 
 ServeOptions read_serve_options(const OptionValues& v, Faults& faults) {
   ServeOptions out;
+  refuse_unsupported(v, faults);
   out.host = read_text(v, "host", out.host);
   out.port = static_cast<uint16_t>(read_int(v, "port", out.port, {0, 65535}, faults));
   out.api_key_file = read_text(v, "api-key-file", "");
@@ -141,6 +141,11 @@ ServeOptions read_serve_options(const OptionValues& v, Faults& faults) {
   out.max_restarts = static_cast<int32_t>(read_int(v, "max-restarts", out.max_restarts, {0, 1000}, faults));
   out.dry_run = read_flag(v, "dry-run");
   return out;
+}
+
+RankTransport read_rank_transport(const OptionValues& v, RankTransport fallback, Faults& faults) {
+  return static_cast<RankTransport>(
+      read_choice(v, "transport", {"gloo", "local"}, static_cast<int>(fallback), faults));
 }
 
 std::string layout_name(const LayoutOptions& layout) {

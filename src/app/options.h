@@ -15,6 +15,9 @@
 
 namespace lariat {
 
+// What the ranks of one machine are to a command that runs them itself.
+enum class RankTransport : uint8_t { kGloo, kLocal };  // processes over Gloo; threads of this process
+
 enum class KvMode : uint8_t { kStriped, kReplicated };
 
 // Where the model is: exactly one of the two.
@@ -63,6 +66,8 @@ struct ServeOptions {
 ModelOptions read_model_options(const OptionValues& values, Faults& faults);
 LayoutOptions read_layout_options(const OptionValues& values, Faults& faults);
 ServeOptions read_serve_options(const OptionValues& values, Faults& faults);
+// verify's and bench's --transport.
+RankTransport read_rank_transport(const OptionValues& values, RankTransport fallback, Faults& faults);
 
 // "tp=1,cp=3"
 std::string layout_name(const LayoutOptions& layout);

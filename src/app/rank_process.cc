@@ -87,7 +87,7 @@ class RankProcess final : public StepExecutor {
                                             .id = id,
                                             .stream = std::move(stream),
                                             .place = std::move(place),
-                                            .poison = false}));
+                                            .poison = process.poison}));
     return Ok{};
   }
 

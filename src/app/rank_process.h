@@ -14,6 +14,7 @@ struct RankProcessOptions {
   Rank rank;
   Epoch epoch;
   std::filesystem::path group_dir;  // private to one head's ranks; empty with one rank
+  bool poison = false;              // all KV starts as NaN
 };
 
 // Meets the other ranks first (they start together), then takes the weights: packed here, or mapped from the

@@ -288,9 +288,6 @@ TEST(Ranks, BitsDoNotDependOnTheBatch) {
       for (const bool company : {false, true}) {
         RankGroupUnderTest group(model, layout, 600);
         std::map<int32_t, std::vector<float>> seen;
-        group.ranks().set_logits_tap([&](RowId row, TokenPos pos, std::span<const float> logits) {
-          if (row == RowId(1000)) seen[pos.get()].assign(logits.begin(), logits.end());
-        });
         using Row = RankGroupUnderTest::Row;
         Row row{RowId(1000), random_ids(4, 157, 512), {}, 0, false};
         std::vector<Row> others;
@@ -305,11 +302,14 @@ TEST(Ranks, BitsDoNotDependOnTheBatch) {
           }
           rows.push_back(group.next(row, 48));
           rows.back().wanted = LogitsWanted::kAll;
+          rows.back().logits_count = rows.back().n;
           for (size_t i = others.size() / 2; i < others.size(); ++i) {
             if (others[i].done < static_cast<int32_t>(others[i].ids.size()))
               rows.push_back(group.next(others[i], 30));
           }
-          group.step(std::move(rows));
+          for (const RowOutcome& r : group.step(std::move(rows)).rows) {
+            for (const PositionLogits& at : r.logits) seen[at.pos] = at.values;
+          }
         }
         ASSERT_EQ(seen.size(), 157u);
         if (!company) {

@@ -1,17 +1,14 @@
 #include "app/serving.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <ctime>
 
 #include "app/progress.h"
+#include "app/rank_launch.h"
 #include "app/tokenizer_files.h"
-#include "base/log.h"
-#include "head/process_link.h"
-#include "head/rank_group.h"
 #include "model/required_tensors.h"
 #include "plan/layout.h"
 
@@ -22,23 +19,6 @@ using std::chrono::milliseconds;
 
 milliseconds ms(double seconds) {
   return milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
-// A rank resolves the same plan as the head because it is told the numbers, not how the head found them.
-std::vector<std::string> rank_args(const ModelOptions& model, const LayoutOptions& layout,
-                                   const ServeOptions& serve) {
-  std::vector<std::string> args{"lariat", "worker"};
-  if (model.random_weights.empty()) {
-    args.push_back(model.model);
-  } else {
-    args.insert(args.end(), {"--random-weights", model.random_weights.string()});
-  }
-  if (!model.model_dirs.empty()) args.insert(args.end(), {"--models-dir", model.model_dirs.front().string()});
-  const std::vector<std::string> flags = layout_flags(layout);
-  args.insert(args.end(), flags.begin(), flags.end());
-  args.insert(args.end(), {"--stall-timeout", fmt::format("{}", serve.stall_timeout_s), "--parent",
-                           std::to_string(getpid())});
-  return args;
 }
 
 SchedConfig sched_config(const LayoutOptions& layout, const DecoderConfig& c, const Capacity& capacity) {
@@ -71,38 +51,23 @@ SamplingDefaults sampling_defaults(const ModelFiles& files) {
 
 Result<std::unique_ptr<EngineImpl>> start_engine(const Served& served, const ModelOptions& model,
                                                  const LayoutOptions& layout, const ServeOptions& options) {
-  ProcessRankOptions processes;
-  std::vector<std::string> common = rank_args(model, layout, options);
-  // Below a folder that the next start removes if this head is killed before a rank is connected.
-  if (served.group_dir.path().string().size() <= kSocketRootBytesMax)
-    processes.socket_root = served.group_dir.path().string();
-  if (layout.layout().world() > 1)
-    common.insert(common.end(), {"--group-dir", served.group_dir.path().string()});
-  processes.args = [common](int32_t rank, Epoch epoch, const std::string& address) {
-    std::vector<std::string> args = common;
-    args.insert(args.end(), {"--rank", std::to_string(rank), "--epoch", std::to_string(epoch.get()),
-                             "--listen", address});
-    return args;
-  };
-  LARIAT_ASSIGN(RankLinkFactory factory, make_process_ranks(std::move(processes)));
-  RankGroupOptions group;
-  group.world = layout.layout().world();
-  group.build_id = build_id();
-  group.heartbeat_timeout = ms(options.heartbeat_timeout_s);
-  // The rank's own watchdog comes first: it leaves a stack dump.
-  group.step_timeout = ms(options.stall_timeout_s + 10);
+  LARIAT_ASSIGN(auto group, launch_ranks({.model = model,
+                                          .layout = layout,
+                                          .stall_timeout = ms(options.stall_timeout_s),
+                                          .heartbeat_timeout = ms(options.heartbeat_timeout_s),
+                                          .group_dir = served.group_dir.path(),
+                                          .poison = false}));
   EngineOptions engine;
   engine.model = served.context.id;
   engine.sched = sched_config(layout, served.files.config, served.capacity);
-  if (group.world > 1) {
+  if (layout.layout().world() > 1) {
     LARIAT_ASSIGN(ScheduleConstants constants, schedule_constants(served.files.config, layout));
     engine.schedule = std::make_shared<const ScheduleConstants>(std::move(constants));
     engine.prefill = layout.strategy;
   }
   engine.max_restarts = options.max_restarts;
   engine.request_timeout = ms(options.request_timeout_s);
-  auto impl = std::make_unique<EngineImpl>(engine, std::make_unique<RankGroup>(group, std::move(factory)),
-                                           served.tokenizer.get());
+  auto impl = std::make_unique<EngineImpl>(engine, std::move(group), served.tokenizer.get());
   impl->start();
   return impl;
 }
@@ -127,14 +92,7 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
                      .kv_tokens_max = served->capacity.pages_total * served->capacity.page_tokens,
                      .vocab = served->files.config.vocab,
                      .created = static_cast<int64_t>(std::time(nullptr))};
-  LayoutOptions settled = options;
-  settled.kv_memory = 0;
-  settled.context = static_cast<int32_t>(served->capacity.context);
-  settled.page_tokens = static_cast<int32_t>(served->capacity.page_tokens);
-  // A pool of so many bytes on every rank: the rank with the largest share says how many those are.
-  for (const RankCapacity& rank : served->capacity.ranks) {
-    settled.kv_memory = std::max(settled.kv_memory, served->capacity.pages_total * rank.page_bytes);
-  }
+  const LayoutOptions settled = settled_layout(options, resolved_plan(options, served->capacity));
   LARIAT_ASSIGN(served->group_dir, PrivateDir::create());
   LARIAT_ASSIGN(served->engine, start_engine(*served, model_options, settled, serve));
   return served;

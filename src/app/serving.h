@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "api/model_context.h"
 #include "app/model_session.h"
@@ -33,8 +32,5 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
 // Waits for the engine, with a progress line on a terminal. The cause if the ranks cannot be formed;
 // kCancelled once `stop` says true.
 Status wait_until_ready(EngineImpl& engine, const std::function<bool()>& stop = {});
-
-// Ids of head and ranks of one build; a rank of another is refused.
-std::string build_id();
 
 }  // namespace lariat

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "app/local_ranks.h"
 #include "pages/page_allocator.h"
 #include "weights/safetensors.h"
 
@@ -19,6 +18,8 @@ struct Golden {
   std::vector<int32_t> input_ids;
   std::vector<float> logits;  // [T, vocab]
   std::vector<int32_t> greedy;
+  int64_t vocab = 0;
+  int64_t row_bytes() const { return vocab * static_cast<int64_t>(sizeof(float)); }
 };
 
 Result<std::vector<int32_t>> int_tensor(const SafetensorsFile& file, std::string_view name) {
@@ -34,6 +35,7 @@ Result<Golden> read_golden(const std::filesystem::path& path, int64_t vocab) {
   LARIAT_ASSIGN(auto mapped, MappedFile::open(path));
   LARIAT_ASSIGN(const auto file, SafetensorsFile::create(std::move(mapped)));
   Golden golden;
+  golden.vocab = vocab;
   LARIAT_ASSIGN(golden.input_ids, int_tensor(file, "input_ids"));
   LARIAT_ASSIGN(golden.greedy, int_tensor(file, "greedy"));
   const auto logits = file.find("logits");
@@ -60,12 +62,13 @@ Result<Golden> read_golden(const std::filesystem::path& path, int64_t vocab) {
 // decoded.
 class Verifier {
  public:
-  Verifier(LocalRanks& executor, const Golden& golden, const ResolvedPlan& plan, int32_t chunk,
-           PageAllocator pages)
-      : executor_(executor), golden_(golden), plan_(plan), chunk_(chunk), pages_(std::move(pages)) {
-    executor_.set_logits_tap(
-        [this](RowId, TokenPos pos, std::span<const float> logits) { compare(pos, logits); });
-  }
+  struct Limits {
+    int32_t page_tokens = 0;
+    int32_t chunk_tokens = 0;  // 0: the whole prompt
+    int64_t logits_bytes = 0;  // sent back by one step
+  };
+  Verifier(RankSet& ranks, const Golden& golden, const Limits& limits, PageAllocator pages)
+      : ranks_(ranks), golden_(golden), limits_(limits), pages_(std::move(pages)) {}
 
   Status run() {
     const auto t = static_cast<int32_t>(golden_.input_ids.size());
@@ -104,7 +107,7 @@ class Verifier {
 
   Status grow(Row& row, int32_t tokens) {
     const int64_t need =
-        (tokens + plan_.page_tokens - 1) / plan_.page_tokens - static_cast<int64_t>(row.pages.size());
+        (tokens + limits_.page_tokens - 1) / limits_.page_tokens - static_cast<int64_t>(row.pages.size());
     if (need > 0 && !pages_.take(need, row.pages)) {
       return make_error(
           Errc::kResourceExhausted,
@@ -120,20 +123,35 @@ class Verifier {
     StepPlan plan;
     plan.step = StepId(++steps_);
     plan.rows.push_back(std::move(plan_row));
-    LARIAT_ASSIGN(const StepOutcome outcome, executor_.run(plan, [] { return true; }));
+    const PlanRow& asked = plan.rows.front();
+    LARIAT_ASSIGN(const StepOutcome outcome, ranks_.run(plan, [] { return true; }));
     const RowOutcome& r = outcome.rows.front();
     if (r.failed) return make_error(r.error, r.message);
+    if (r.logits.size() != static_cast<size_t>(asked.logits_count))
+      return make_error(Errc::kInternal, fmt::format("step {} sent the logits of {} positions of {}", steps_,
+                                                     r.logits.size(), asked.logits_count));
+    for (size_t i = 0; i < r.logits.size(); ++i) {
+      const int32_t pos = asked.pos0 + asked.logits_first + static_cast<int32_t>(i);
+      LARIAT_RETURN_IF_ERROR(compare(pos, r.logits[i]));
+    }
     return r.token;
   }
 
   Status prefill(Row& row, int32_t& done, int32_t end) {
-    const int32_t n = chunk_ > 0 ? std::min(chunk_, end - done) : end - done;
+    const int32_t left = end - done;
+    const int32_t n = limits_.chunk_tokens > 0 ? std::min(limits_.chunk_tokens, left) : left;
     PlanRow plan_row;
     plan_row.pos0 = done;
     plan_row.n = n;
     plan_row.tokens.assign(golden_.input_ids.begin() + done, golden_.input_ids.begin() + done + n);
     plan_row.wanted = LogitsWanted::kAll;
-    LARIAT_RETURN_IF_ERROR(step(row, std::move(plan_row)));
+    // Running a chunk again writes the same K and V to the same places.
+    const auto part = static_cast<int32_t>(std::max<int64_t>(1, limits_.logits_bytes / golden_.row_bytes()));
+    for (int32_t first = 0; first < n; first += part) {
+      plan_row.logits_first = first;
+      plan_row.logits_count = std::min(part, n - first);
+      LARIAT_RETURN_IF_ERROR(step(row, plan_row));
+    }
     done += n;
     return Ok{};
   }
@@ -147,23 +165,29 @@ class Verifier {
     plan_row.wanted = LogitsWanted::kLast;
     plan_row.sample = true;
     plan_row.sampling.temperature = 0;
+    // What follows the inputs has no reference logits.
+    plan_row.logits_count = pos < static_cast<int32_t>(golden_.input_ids.size()) ? 1 : 0;
     return step(row, std::move(plan_row));
   }
 
-  void compare(TokenPos pos, std::span<const float> logits) {
-    if (pos.get() >= static_cast<int32_t>(golden_.input_ids.size())) return;  // greedy continuation
-    const float* want = golden_.logits.data() + static_cast<size_t>(pos.get()) * logits.size();
-    for (size_t i = 0; i < logits.size(); ++i) {
-      const double error = std::abs(double{logits[i]} - want[i]);
+  Status compare(int32_t pos, const PositionLogits& got) {
+    const auto vocab = static_cast<size_t>(golden_.vocab);
+    if (got.pos != pos || got.values.size() != vocab)
+      return make_error(Errc::kInternal,
+                        fmt::format("{} logits of position {} came for the {} of position {}",
+                                    got.values.size(), got.pos, vocab, pos));
+    const float* want = golden_.logits.data() + static_cast<size_t>(pos) * vocab;
+    for (size_t i = 0; i < vocab; ++i) {
+      const double error = std::abs(double{got.values[i]} - want[i]);
       if (!(error <= max_error_)) max_error_ = std::isnan(error) ? INFINITY : error;
     }
     ++compared_;
+    return Ok{};
   }
 
-  LocalRanks& executor_;
+  RankSet& ranks_;
   const Golden& golden_;
-  const ResolvedPlan& plan_;
-  const int32_t chunk_;
+  const Limits limits_;
   PageAllocator pages_;
   Row rows_[2] = {{RowId(1), {}}, {RowId(2), {}}};
   uint64_t steps_ = 0;
@@ -175,7 +199,8 @@ class Verifier {
 }  // namespace
 
 Result<VerifyReport> verify_model(const OpenModel& model, LayoutOptions layout,
-                                  const std::filesystem::path& golden_path, const ExecutorExtras& extras) {
+                                  const std::filesystem::path& golden_path, const RankSetFactory& load,
+                                  int64_t logits_bytes_max) {
   LARIAT_ASSIGN(const Golden golden, read_golden(golden_path, model.files.config.vocab));
   // Two rows of the sequence and its continuation, and no more: poison beyond them costs nothing.
   const auto tokens = static_cast<int32_t>(golden.input_ids.size() + golden.greedy.size());
@@ -183,8 +208,12 @@ Result<VerifyReport> verify_model(const OpenModel& model, LayoutOptions layout,
   layout.max_batch = 2;
   LARIAT_ASSIGN(const ResolvedPlan plan, resolve_plan(model, layout));
   LARIAT_ASSIGN(auto pages, PageAllocator::create(plan.pages_total));
-  LARIAT_ASSIGN(const auto executor, LocalRanks::load(model, layout, plan, extras));
-  Verifier verifier(*executor, golden, plan, layout.chunk_tokens, std::move(pages));
+  LARIAT_ASSIGN(const auto ranks, load(model, layout, plan));
+  Verifier verifier(*ranks, golden,
+                    {.page_tokens = plan.page_tokens,
+                     .chunk_tokens = layout.chunk_tokens,
+                     .logits_bytes = logits_bytes_max},
+                    std::move(pages));
   LARIAT_RETURN_IF_ERROR(verifier.run());
   VerifyReport report;
   report.max_error = verifier.max_error();

@@ -5,8 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "app/model_session.h"
-#include "app/options.h"
+#include "app/rank_set.h"
 #include "base/result.h"
 
 namespace lariat {
@@ -25,8 +24,10 @@ struct VerifyReport {
 
 // golden: safetensors with input_ids [T] i32, logits [T, vocab] f32, greedy [n] i32. Prefills all inputs and
 // compares every position; prefills all but the last 32, feeds those one a step and compares them; then
-// decodes greedily. kCorruptData for a golden file that is none.
+// decodes greedily, on the ranks that `load` makes. A chunk with more than logits_bytes_max of
+// logits is run again for each part of them. kCorruptData for a golden file that is none.
 Result<VerifyReport> verify_model(const OpenModel& model, LayoutOptions layout,
-                                  const std::filesystem::path& golden, const ExecutorExtras& extras);
+                                  const std::filesystem::path& golden, const RankSetFactory& load,
+                                  int64_t logits_bytes_max = kLogitsBytesMax);
 
 }  // namespace lariat

@@ -21,8 +21,8 @@ class Golden : public testing::TestWithParam<std::string> {
     if (!fs::exists(folder_)) GTEST_SKIP() << folder_ << " is not here";
   }
   void expect_passes(const OpenModel& model, const LayoutOptions& layout, bool poison) const {
-    const auto report =
-        verify_model(model, layout, folder_ / "golden.safetensors", {.poison = poison, .progress = {}});
+    const auto report = verify_model(model, layout, folder_ / "golden.safetensors",
+                                     rank_sets(RankTransport::kLocal, {.model = {}, .poison = poison}));
     ASSERT_TRUE(report.ok()) << report.error().message;
     EXPECT_LE(report->max_error, kLogitErrorMax);
     EXPECT_EQ(report->mismatch, "");
@@ -47,6 +47,23 @@ TEST_P(Golden, PagesChunksPoison) {
       }
     }
   }
+}
+
+// Logits that do not fit one message come in parts: as many positions are compared, and as well.
+TEST_P(Golden, LogitsInParts) {
+  const OpenModel model = open_test_model(folder_.string());
+  LayoutOptions layout;
+  layout.threads = 2;
+  layout.chunk_tokens = 64;
+  const RankSetFactory load = rank_sets(RankTransport::kLocal, {.model = {}, .poison = true});
+  const auto whole = verify_model(model, layout, folder_ / "golden.safetensors", load);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  const int64_t five_and_a_bit = 5 * 4 * model.files.config.vocab + 1;
+  const auto parts = verify_model(model, layout, folder_ / "golden.safetensors", load, five_and_a_bit);
+  ASSERT_TRUE(parts.ok()) << parts.error().message;
+  EXPECT_TRUE(parts->passed());
+  EXPECT_EQ(parts->positions, whole->positions);
+  EXPECT_EQ(parts->max_error, whole->max_error);
 }
 
 // The new layout's rope_parameters as rope_theta and rope_scaling.

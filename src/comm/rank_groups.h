@@ -43,6 +43,19 @@ struct RankGroups {
   std::unique_ptr<Group> ring;
   std::unique_ptr<Group> duplicates;
 
+  // Of all groups together: what the rank sent, and how long it waited for peers.
+  CommCounters counters() const {
+    CommCounters sum;
+    for (const Group* group : {world.get(), tp.get(), ring.get(), duplicates.get()}) {
+      if (!group) continue;
+      const CommCounters c = group->counters();
+      sum.calls += c.calls;
+      sum.bytes_sent += c.bytes_sent;
+      sum.wait_us += c.wait_us;
+    }
+    return sum;
+  }
+
   void abort(const Error& why) {
     for (Group* group : {world.get(), tp.get(), ring.get(), duplicates.get()})
       if (group) group->abort(why);

@@ -1,13 +1,13 @@
 #include "head/child_process.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <cstring>
 #include <thread>
 
 namespace lariat {
@@ -63,6 +63,7 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::spawn(const std::string& pat
   SpawnSetup setup;
   describe_child(setup);
   std::vector<char*> argv;
+  argv.reserve(args.size() + 1);
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
   pid_t pid = 0;

@@ -21,6 +21,23 @@ Status merge_prompt(RowOutcome& into, const RowOutcome& row, size_t rank) {
   return Ok{};
 }
 
+// Each position is judged by one rank; what comes of several is put in order.
+Status merge_logits(RowOutcome& into, const RowOutcome& row, size_t rank) {
+  if (row.logits.empty()) return Ok{};
+  const auto middle = static_cast<std::ptrdiff_t>(into.logits.size());
+  into.logits.insert(into.logits.end(), row.logits.begin(), row.logits.end());
+  const auto by_position = [](const PositionLogits& a, const PositionLogits& b) { return a.pos < b.pos; };
+  std::inplace_merge(into.logits.begin(), into.logits.begin() + middle, into.logits.end(), by_position);
+  const auto twice =
+      std::adjacent_find(into.logits.begin(), into.logits.end(),
+                         [](const PositionLogits& a, const PositionLogits& b) { return a.pos >= b.pos; });
+  if (twice == into.logits.end()) return Ok{};
+  return make_error(Errc::kCorruptData,
+                    fmt::format("rank {} answered the logits of position {} of row {}, as a rank before it "
+                                "did, or out of order",
+                                rank, twice->pos, row.id.get()));
+}
+
 Status merge_row(RowOutcome& into, const RowOutcome& row, size_t rank) {
   if (row.id != into.id)
     return make_error(Errc::kCorruptData, fmt::format("rank {} answered row {} where rank 0 answered {}",
@@ -38,6 +55,7 @@ Status merge_row(RowOutcome& into, const RowOutcome& row, size_t rank) {
     if (into.token < 0) into.token_logprobs = row.token_logprobs;
     into.token = row.token;
   }
+  LARIAT_RETURN_IF_ERROR(merge_logits(into, row, rank));
   return merge_prompt(into, row, rank);
 }
 

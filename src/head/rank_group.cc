@@ -153,6 +153,7 @@ void RankGroup::start_ranks(std::unique_lock<std::mutex>& lock) {
 std::vector<RankEnding> RankGroup::end_ranks(std::unique_lock<std::mutex>& lock,
                                              std::chrono::milliseconds grace, int32_t only) {
   std::vector<std::unique_ptr<RankLink>> links;
+  links.reserve(ranks_.size());
   for (RankInfo& r : ranks_) {
     links.push_back(std::move(r.link));
     r.lost = true;
@@ -255,6 +256,7 @@ void RankGroup::agree_if_complete() {
   if (phase_ != Phase::kForming || loss_) return;
   if (!std::all_of(ranks_.begin(), ranks_.end(), [](const RankInfo& r) { return r.link && r.hello; })) return;
   std::vector<Hello> hellos;
+  hellos.reserve(ranks_.size());
   for (const RankInfo& r : ranks_) hellos.push_back(*r.hello);
   auto agreed = agree_on_hello(hellos);
   if (!agreed.ok()) return lose({0, agreed.error(), true, false});
@@ -288,6 +290,7 @@ void RankGroup::take(int32_t rank, StepOutcome& outcome) {
   if (!std::all_of(ranks_.begin(), ranks_.end(), [](const RankInfo& i) { return i.outcome.has_value(); }))
     return;
   std::vector<StepOutcome> outcomes;
+  outcomes.reserve(ranks_.size());
   for (RankInfo& r : ranks_) outcomes.push_back(*std::exchange(r.outcome, std::nullopt));
   in_flight_ = StepId();
   auto merged = merge_outcomes(outcomes);

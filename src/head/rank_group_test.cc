@@ -348,6 +348,20 @@ TEST(MergeOutcomes, DisagreementIsCorrupt) {
   EXPECT_EQ(merge_outcomes(both).error().code, Errc::kCorruptData);
 }
 
+// Positions are judged by the ranks that computed them; together they are in order, and none is there twice.
+TEST(MergeOutcomes, LogitsOfAllRanksInOrder) {
+  std::vector<StepOutcome> ranks(3);
+  for (StepOutcome& o : ranks) o.rows.resize(1);
+  ranks[0].rows[0].logits = {{0, {0.5f}}, {3, {3.5f}}};
+  ranks[2].rows[0].logits = {{1, {1.5f}}, {4, {4.5f}}};
+  const auto merged = merge_outcomes(ranks);
+  ASSERT_TRUE(merged.ok());
+  const std::vector<PositionLogits> want{{0, {0.5f}}, {1, {1.5f}}, {3, {3.5f}}, {4, {4.5f}}};
+  EXPECT_EQ(merged->rows[0].logits, want);
+  ranks[1].rows[0].logits = {{3, {3.5f}}};
+  EXPECT_EQ(merge_outcomes(ranks).error().code, Errc::kCorruptData);
+}
+
 TEST(HelloAgreement, EachFieldIsNamed) {
   Hello base;
   base.world = 2;

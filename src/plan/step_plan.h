@@ -56,6 +56,10 @@ struct PlanRow {
   // 1], and for the last one `next_token` (-1: none known).
   int32_t prompt_logprobs = -1;
   int32_t next_token = -1;
+  // Of the wanted positions, those whose logits come back themselves: new tokens [logits_first, logits_first
+  // + logits_count). For checks against a reference; serving asks for none.
+  int32_t logits_first = 0;
+  int32_t logits_count = 0;
   friend bool operator==(const PlanRow&, const PlanRow&) = default;
 };
 
@@ -83,12 +87,24 @@ struct PositionLogprobs {
   friend bool operator==(const PositionLogprobs&, const PositionLogprobs&) = default;
 };
 
+// Logits [vocab] f32 as the LM head gave them, before sampling touched them.
+struct PositionLogits {
+  int32_t pos = 0;
+  std::vector<float> values;
+  friend bool operator==(const PositionLogits&, const PositionLogits&) = default;
+};
+
+// What one step may be asked to send back as logits, over all rows: an outcome with them fits a control
+// message.
+inline constexpr int64_t kLogitsBytesMax = int64_t{48} << 20;
+
 struct RowOutcome {
   RowId id;
   int32_t token = -1;  // sampled, or -1
   PositionLogprobs token_logprobs;
   std::vector<PositionLogprobs>
       prompt;  // one a new token, if asked for; kLogprobElsewhere where not judged here
+  std::vector<PositionLogits> logits;  // of the positions asked for that were judged here, ascending
   // Set when this row alone failed (NaN in its logits, no page memory): the row ends, the group goes on.
   bool failed = false;
   Errc error = Errc::kInternal;
@@ -101,7 +117,7 @@ struct StepOutcome {
   StepId step;
   std::vector<RowOutcome> rows;  // in the plan's order
   int64_t compute_us = 0;
-  int64_t comm_wait_us = 0;
+  int64_t comm_wait_us = 0;  // of compute_us, spent waiting for peers
   friend bool operator==(const StepOutcome&, const StepOutcome&) = default;
 };
 

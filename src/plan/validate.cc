@@ -45,6 +45,17 @@ Status check_bias(const std::vector<std::pair<int32_t, float>>& bias, int32_t vo
   return Ok{};
 }
 
+// Logits that are to come back: of new tokens that are there and whose logits are wanted.
+Status check_logits(const PlanRow& row) {
+  if (row.logits_count == 0 && row.logits_first == 0) return Ok{};
+  if (row.logits_first < 0 || row.logits_count < 1 || row.logits_first > row.n - row.logits_count)
+    return fault("logits of {} tokens from {} on, of {} new ones", row.logits_count, row.logits_first, row.n);
+  if (row.wanted == LogitsWanted::kNone ||
+      (row.wanted == LogitsWanted::kLast && row.logits_first != row.n - 1))
+    return fault("logits of token {} of {} that are not wanted", row.logits_first, row.n);
+  return Ok{};
+}
+
 }  // namespace
 
 Status check_sampling(const PlanSampling& s, int32_t vocab, int32_t top_logprobs_max) {
@@ -87,14 +98,18 @@ Status PlanValidator::check(const StepPlan& plan, Epoch epoch) {
     return fault("{}: {} rows of at most {}", where(), plan.rows.size(), limits_.rows_max);
   std::unordered_set<RowId> ids;
   int64_t tokens = 0;
+  int64_t logits_bytes = 0;
   for (const PlanRow& row : plan.rows) {
     if (!ids.insert(row.id).second) return fault("{}: row {} twice", where(), row.id.get());
     if (auto status = check_row(row); !status.ok())
       return status.error().in(fmt::format("{}, row {}", where(), row.id.get()));
     tokens += row.n;
+    logits_bytes += int64_t{row.logits_count} * limits_.vocab * static_cast<int64_t>(sizeof(float));
   }
   if (limits_.tokens_max > 0 && tokens > limits_.tokens_max)
     return fault("{}: {} new tokens of at most {}", where(), tokens, limits_.tokens_max);
+  if (logits_bytes > kLogitsBytesMax)
+    return fault("{}: {} bytes of logits asked back, at most {}", where(), logits_bytes, kLogitsBytesMax);
   if (auto status = check_pages(plan); !status.ok()) return status.error().in(where());
   std::vector<Collective> schedule;
   if (limits_.schedule) schedule = derive_schedule(plan, *limits_.schedule);
@@ -132,6 +147,7 @@ Status PlanValidator::check_row(const PlanRow& row) const {
     return fault("prompt_logprobs {} of at most {}", row.prompt_logprobs, limits_.top_logprobs_max);
   if (row.prompt_logprobs >= 0 && row.wanted != LogitsWanted::kAll)
     return fault("prompt_logprobs without all logits");
+  LARIAT_RETURN_IF_ERROR(check_logits(row));
   if (row.next_token < -1 || row.next_token >= limits_.vocab)
     return fault("next_token: id {} is not in the vocabulary of {}", row.next_token, limits_.vocab);
   return Ok{};

@@ -34,7 +34,8 @@ class PlanValidator {
   // one; at least one row and no row twice; n >= 1 and as many tokens (or the previous one, for n == 1); ids
   // in the vocabulary; positions within the context and the row's pages; page ids in the pool, none twice in
   // a table, and none written that another row also names; known enumerators; sampling parameters that the
-  // sampling op is defined for; the schedule hash. O(tokens + pages + counts).
+  // sampling op is defined for; logits asked back of wanted positions, at most kLogitsBytesMax in all; the
+  // schedule hash. O(tokens + pages + counts).
   Status check(const StepPlan& plan, Epoch epoch);
   // The group was formed again: steps may be counted from any id.
   void forget_steps() { last_step_ = StepId(0); }

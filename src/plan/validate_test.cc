@@ -76,6 +76,9 @@ TEST(Validate, AcceptsWhatIsRight) {
   plan.rows[0].wanted = LogitsWanted::kAll;
   plan.rows[0].prompt_logprobs = 0;
   plan.rows[0].next_token = 99;
+  plan.rows[0].logits_first = 2;
+  plan.rows[0].logits_count = 4;
+  plan.rows[1].logits_count = 1;
   plan.rows[0].pages[0].push_back(PageId(3));  // more pages than needed
   plan.rows[0].pages[0].push_back(PageId(4));
   EXPECT_TRUE(check(plan).ok());
@@ -122,6 +125,17 @@ TEST(Validate, OtherPlanLimits) {
   EXPECT_TRUE(check(good(), l).ok());
 }
 
+TEST(Validate, LogitsAskedBackFitAMessage) {
+  auto l = limits();
+  l.vocab = kLogitsBytesMax / sizeof(float) / 6;
+  auto plan = good();
+  plan.rows[0].wanted = LogitsWanted::kAll;
+  plan.rows[0].logits_count = 6;
+  EXPECT_TRUE(check(plan, l).ok());
+  plan.rows[1].logits_count = 1;
+  EXPECT_THAT(check(plan, l).error().message, HasSubstr("bytes of logits asked back, at most 50331648"));
+}
+
 struct Fault {
   const char* says;
   std::function<void(StepPlan&)> make;
@@ -160,6 +174,25 @@ TEST(Validate, EachFaultIsNamed) {
        }},
       {"prompt_logprobs -2", [](StepPlan& p) { p.rows[0].prompt_logprobs = -2; }},
       {"prompt_logprobs without all logits", [](StepPlan& p) { p.rows[0].prompt_logprobs = 1; }},
+      {"logits of 7 tokens from 0 on, of 6",
+       [](StepPlan& p) {
+         p.rows[0].wanted = LogitsWanted::kAll;
+         p.rows[0].logits_count = 7;
+       }},
+      {"logits of 2147483647 tokens from 2147483647",
+       [](StepPlan& p) {
+         p.rows[0].wanted = LogitsWanted::kAll;
+         p.rows[0].logits_first = p.rows[0].logits_count = 2147483647;
+       }},
+      {"logits of 1 tokens from -1",
+       [](StepPlan& p) { p.rows[1].logits_first = -1, p.rows[1].logits_count = 1; }},
+      {"logits of 0 tokens from 1", [](StepPlan& p) { p.rows[0].logits_first = 1; }},
+      {"logits of token 0 of 6 that are not wanted", [](StepPlan& p) { p.rows[0].logits_count = 1; }},
+      {"logits of token 0 of 6 that are not wanted",
+       [](StepPlan& p) {
+         p.rows[0].wanted = LogitsWanted::kLast;
+         p.rows[0].logits_count = 6;
+       }},
       {"next_token: id 100", [](StepPlan& p) { p.rows[0].next_token = 100; }},
       {"next_token: id -2", [](StepPlan& p) { p.rows[0].next_token = -2; }},
       {"17 new tokens of at most 16",

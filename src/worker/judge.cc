@@ -44,6 +44,8 @@ void fail(RowOutcome& outcome, const Error& error) {
 
 void judge_position(const PlanRow& row, int32_t index, std::span<float> logits, RowOutcome& outcome) {
   const bool last = index + 1 == row.n;
+  if (index >= row.logits_first && index - row.logits_first < row.logits_count)
+    outcome.logits.push_back({row.pos0 + index, {logits.begin(), logits.end()}});
   if (row.prompt_logprobs >= 0) {
     const int32_t next = last ? row.next_token : row.tokens[static_cast<size_t>(index) + 1];
     PositionLogprobs at;

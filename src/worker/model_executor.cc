@@ -137,12 +137,12 @@ Result<StepOutcome> ModelExecutor::run_step(const StepPlan& plan, const Progress
 
   // A rank that cannot take its part says so in the first pass's agreement, where the others wait for it.
   const auto tokens = tokens_of(plan);
-  const int64_t wait_before = attention_->comm().wait_us;
+  const int64_t wait_before = wait_us();
   for (const Pass& pass : cut_passes(plan, *compute_, workspace_.sizes.tokens_max)) {
     LARIAT_RETURN_IF_ERROR(run_pass(plan, pass, tokens, outcome, progress));
   }
   LARIAT_RETURN_IF_ERROR(share_tokens(plan, outcome));
-  outcome.comm_wait_us = attention_->comm().wait_us - wait_before;
+  outcome.comm_wait_us = wait_us() - wait_before;
   outcome.compute_us =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   return outcome;
@@ -208,6 +208,7 @@ Status ModelExecutor::judge_all(const StepPlan& plan, std::span<const Wanted> wa
   for (size_t begin = 0; begin < wanted.size(); begin += kLogitRowsMax) {
     const auto block = wanted.subspan(begin, std::min<size_t>(kLogitRowsMax, wanted.size() - begin));
     std::vector<int64_t> rows;
+    rows.reserve(block.size());
     for (const Wanted& w : block) rows.push_back(w.in_pass);
     LARIAT_RETURN_IF_ERROR(decoder_->logits(*stream_, workspace_, rows));
     if (place_.t() == 0) judge_block(plan, block, outcome);
@@ -218,10 +219,6 @@ Status ModelExecutor::judge_all(const StepPlan& plan, std::span<const Wanted> wa
 void ModelExecutor::judge_block(const StepPlan& plan, std::span<const Wanted> block, StepOutcome& outcome) {
   const auto vocab = static_cast<size_t>(decoder_->config().vocab);
   const auto logits = [&](size_t i) { return std::span<float>(workspace_.logits + i * vocab, vocab); };
-  for (size_t i = 0; tap_ && i < block.size(); ++i) {
-    const PlanRow& row = plan.rows[block[i].row];
-    tap_(row.id, TokenPos(row.pos0 + block[i].index), logits(i));
-  }
   std::vector<RowOutcome> judged(block.size());
   stream_->pool().parallel_for(static_cast<int64_t>(block.size()), [&](int64_t at, int) {
     const auto i = static_cast<size_t>(at);
@@ -241,6 +238,7 @@ void ModelExecutor::judge_block(const StepPlan& plan, std::span<const Wanted> bl
                         {.logprob = kLogprobElsewhere, .top = {}});
       row.prompt[static_cast<size_t>(block[i].index)] = std::move(j.prompt.front());
     }
+    if (!j.logits.empty()) row.logits.push_back(std::move(j.logits.front()));
     if (j.token >= 0) {
       row.token = j.token;
       row.token_logprobs = std::move(j.token_logprobs);

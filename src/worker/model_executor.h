@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -32,13 +31,10 @@ inline constexpr int64_t kLogitRowsMax = 32;
 
 // One rank of a group, or the whole group. Every rank runs the same plans; docs/design.md §4 says which of a
 // row's tokens a rank computes. The token of a row is drawn on one rank (t = 0 of the position's compute
-// owner) and known to all when run() returns; log-probabilities are in that rank's outcome only.
+// owner) and known to all when run() returns; log-probabilities and logits are in the outcome of the rank
+// that judged the position.
 class ModelExecutor : public StepExecutor {
  public:
-  // Sees the logits [vocab] of every position that a plan wants logits of and this rank judges, before
-  // sampling touches them.
-  using LogitsTap = std::function<void(RowId row, TokenPos pos, std::span<const float> logits)>;
-
   // `decoder` holds this rank's shard and, with tp > 1, its tp group.
   static Result<std::unique_ptr<ModelExecutor>> create(std::shared_ptr<const Decoder> decoder,
                                                        std::unique_ptr<Stream> stream, RankPlace place,
@@ -49,7 +45,6 @@ class ModelExecutor : public StepExecutor {
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
 
   const RankPlace& place() const { return place_; }
-  void set_logits_tap(LogitsTap tap) { tap_ = std::move(tap); }
 
  private:
   // A position of a pass that the plan wants logits of and this rank's tp group computes.
@@ -79,6 +74,7 @@ class ModelExecutor : public StepExecutor {
   Status judge_all(const StepPlan& plan, std::span<const Wanted> wanted, StepOutcome& outcome);
   void judge_block(const StepPlan& plan, std::span<const Wanted> block, StepOutcome& outcome);
   Status share_tokens(const StepPlan& plan, StepOutcome& outcome);
+  int64_t wait_us() const { return place_.groups ? place_.groups->counters().wait_us : 0; }
 
   RankPlace place_;
   std::optional<ComputePlacement> compute_;  // of place_
@@ -90,7 +86,6 @@ class ModelExecutor : public StepExecutor {
   std::unique_ptr<AttentionBackend> attention_;
   DecoderWorkspace workspace_;
   std::unordered_map<RowId, int32_t> previous_;  // the last token drawn for a row, on any rank
-  LogitsTap tap_;
 };
 
 }  // namespace lariat

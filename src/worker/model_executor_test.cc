@@ -96,6 +96,7 @@ struct Feed {
     row.n = std::min<int32_t>(chunk, static_cast<int32_t>(ids.size()) - done);
     row.tokens.assign(ids.begin() + done, ids.begin() + done + row.n);
     row.wanted = LogitsWanted::kAll;
+    row.logits_count = row.n;
     done += row.n;
     return row;
   }
@@ -105,9 +106,6 @@ using Logits = std::map<std::pair<uint64_t, int32_t>, std::vector<float>>;  // b
 
 Logits run(ModelExecutor& e, std::vector<Feed> feeds) {
   Logits seen;
-  e.set_logits_tap([&](RowId row, TokenPos pos, std::span<const float> logits) {
-    seen[{row.get(), pos.get()}].assign(logits.begin(), logits.end());
-  });
   uint64_t step = 0;
   while (true) {
     StepPlan plan;
@@ -118,7 +116,10 @@ Logits run(ModelExecutor& e, std::vector<Feed> feeds) {
     if (plan.rows.empty()) return seen;
     const auto outcome = e.run(plan, [] { return true; });
     EXPECT_TRUE(outcome.ok()) << outcome.error().message;
-    for (const RowOutcome& row : outcome->rows) EXPECT_FALSE(row.failed) << row.message;
+    for (const RowOutcome& row : outcome->rows) {
+      EXPECT_FALSE(row.failed) << row.message;
+      for (const PositionLogits& at : row.logits) seen[{row.id.get(), at.pos}] = at.values;
+    }
   }
 }
 

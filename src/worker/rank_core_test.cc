@@ -224,7 +224,7 @@ TEST_F(RankCoreTest, StartIsCheckedByName) {
   StartRank start = start_message();
   start.protocol_major = 2;
   core_->handle(start);
-  EXPECT_EQ(next<RankFailure>()->error.message, "the head speaks control protocol 2.0, this rank 1.0");
+  EXPECT_EQ(next<RankFailure>()->error.message, "the head speaks control protocol 2.1, this rank 1.1");
   start = start_message();
   start.build_id = "0.2";
   core_->handle(start);

@@ -17,6 +17,7 @@ namespace lariat {
 
 // No message is larger, in either direction: prompt logprobs of a 130K prompt with 20 alternatives fit.
 inline constexpr size_t kControlMessageBytesMax = size_t{64} << 20;
+static_assert(kLogitsBytesMax <= kControlMessageBytesMax * 3 / 4);
 
 // kResourceExhausted if the message would be larger than kControlMessageBytesMax.
 Status encode(const ToRank& message, control_v1::ToRank& out);

@@ -89,6 +89,8 @@ void encode_row(const PlanRow& row, control_v1::Row& out) {
   encode_sampling(row.sampling, *out.mutable_sampling());
   out.set_prompt_logprobs(row.prompt_logprobs);
   out.set_next_token(row.next_token);
+  out.set_logits_first(row.logits_first);
+  out.set_logits_count(row.logits_count);
 }
 
 Result<PlanRow> decode_row(const control_v1::Row& in) {
@@ -109,6 +111,8 @@ Result<PlanRow> decode_row(const control_v1::Row& in) {
   LARIAT_ASSIGN(row.sampling, decode_sampling(in.sampling()));
   row.prompt_logprobs = in.prompt_logprobs();
   row.next_token = in.next_token();
+  row.logits_first = in.logits_first();
+  row.logits_count = in.logits_count();
   return row;
 }
 
@@ -182,6 +186,11 @@ void encode_outcome(const StepOutcome& outcome, control_v1::Outcome& out) {
     b.set_token(row.token);
     encode_logprobs(row.token_logprobs, *b.mutable_token_logprobs());
     for (const PositionLogprobs& p : row.prompt) encode_logprobs(p, *b.add_prompt());
+    for (const PositionLogits& l : row.logits) {
+      auto& logits = *b.add_logits();
+      logits.set_pos(l.pos);
+      logits.mutable_values()->Add(l.values.begin(), l.values.end());
+    }
     b.set_failed(row.failed);
     b.set_error(static_cast<uint32_t>(row.error));
     b.set_message(utf8_or_escaped(row.message));
@@ -200,6 +209,7 @@ Result<StepOutcome> decode_outcome(const control_v1::Outcome& in) {
     row.token = b.token();
     row.token_logprobs = decode_logprobs(b.token_logprobs());
     for (const auto& p : b.prompt()) row.prompt.push_back(decode_logprobs(p));
+    for (const auto& l : b.logits()) row.logits.push_back({l.pos(), {l.values().begin(), l.values().end()}});
     row.failed = b.failed();
     LARIAT_ASSIGN(row.error, (decode_enum<Errc, Errc::kInternal>(b.error(), "outcome.rows.error")));
     row.message = b.message();

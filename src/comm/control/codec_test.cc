@@ -11,8 +11,8 @@ namespace lariat {
 namespace {
 
 // A new field changes these: then the codec and the generators below learn it too.
-static_assert(sizeof(PlanSampling) == 160 && sizeof(PlanRow) == 240 && sizeof(StepPlan) == 80);
-static_assert(sizeof(RowOutcome) == 112 && sizeof(StepOutcome) == 56 && sizeof(Hello) == 208);
+static_assert(sizeof(PlanSampling) == 160 && sizeof(PlanRow) == 248 && sizeof(StepPlan) == 80);
+static_assert(sizeof(RowOutcome) == 136 && sizeof(StepOutcome) == 56 && sizeof(Hello) == 208);
 
 class Random {
  public:
@@ -78,6 +78,8 @@ PlanRow random_row(Random& r) {
   row.sampling = random_sampling(r);
   row.prompt_logprobs = r.integer<int32_t>();
   row.next_token = r.integer<int32_t>();
+  row.logits_first = r.integer<int32_t>();
+  row.logits_count = r.integer<int32_t>();
   return row;
 }
 
@@ -109,6 +111,10 @@ StepOutcome random_outcome(Random& r) {
     row.token = r.integer<int32_t>();
     row.token_logprobs = random_logprobs(r);
     for (size_t j = r.count(3); j > 0; --j) row.prompt.push_back(random_logprobs(r));
+    for (size_t j = r.count(3); j > 0; --j) {
+      row.logits.push_back({r.integer<int32_t>(), {}});
+      for (size_t k = r.count(9); k > 0; --k) row.logits.back().values.push_back(r.real());
+    }
     row.failed = r.coin();
     row.error = static_cast<Errc>(r.count(8));
     row.message = r.text();

@@ -12,7 +12,7 @@
 namespace lariat {
 
 inline constexpr uint32_t kControlProtocolMajor = 1;
-inline constexpr uint32_t kControlProtocolMinor = 0;
+inline constexpr uint32_t kControlProtocolMinor = 1;
 
 // --- head to rank ---
 
