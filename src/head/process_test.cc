@@ -176,7 +176,7 @@ TEST_F(ProcessTest, WithRestartsSpentRequestsEndNamingRankAndCauseAndTheNextGrou
 TEST_F(ProcessTest, AStallLeavesEveryThreadsStackAndExitCode70AndTheStreamGoesOn) {
   options_.args = [](Epoch epoch) {
     std::vector<std::string> args{"stall_ms=1000"};
-    if (epoch == Epoch(1)) args.push_back("spin_at_pos=12");
+    if (epoch == Epoch(1)) args.emplace_back("spin_at_pos=12");
     return args;
   };
   testing::internal::CaptureStderr();
