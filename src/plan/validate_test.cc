@@ -80,7 +80,7 @@ TEST(Validate, AcceptsWhatIsRight) {
   plan.rows[0].logits_count = 4;
   plan.rows[1].logits_count = 1;
   plan.rows[0].pages[0].push_back(PageId(3));  // more pages than needed
-  plan.rows[0].pages[0].push_back(PageId(4));
+  plan.rows[0].pages[0].emplace_back(4);
   EXPECT_TRUE(check(plan).ok());
 }
 
@@ -258,7 +258,7 @@ TEST(Validate, WhatPassesIsSafeToRun) {
         row.tokens.push_back(rng() % 50 == 0 ? around(-1, 100) : 7);
       row.pages.resize(rng() % 20 == 0 ? rng() % 3 : 1);
       for (auto& table : row.pages)
-        for (int32_t t = around(0, 6); t > 0; --t) table.push_back(PageId(around(rng() % 20 ? 0 : -1, 8)));
+        for (int32_t t = around(0, 6); t > 0; --t) table.emplace_back(around(rng() % 20 ? 0 : -1, 8));
     }
     if (!check(plan).ok()) continue;
     ++passed;
