@@ -79,7 +79,7 @@ TEST(Validate, AcceptsWhatIsRight) {
   plan.rows[0].logits_first = 2;
   plan.rows[0].logits_count = 4;
   plan.rows[1].logits_count = 1;
-  plan.rows[0].pages[0].push_back(PageId(3));  // more pages than needed
+  plan.rows[0].pages[0].emplace_back(3);  // more pages than needed
   plan.rows[0].pages[0].emplace_back(4);
   EXPECT_TRUE(check(plan).ok());
 }
