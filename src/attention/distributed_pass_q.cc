@@ -1,5 +1,6 @@
 // pass_q: a row's queries and their running partials go round the ring, its keys stay.
 #include <algorithm>
+#include <utility>
 
 #include "attention/distributed_call.h"
 
@@ -52,7 +53,7 @@ Status DistributedAttention::rotate_row_queries(Call& call, const QueryRow& row,
             {queries_[op.buffer].data(), query_bytes(op.tokens), device});
         break;
       case QueryKind::kWaitQueries:
-        LARIAT_RETURN_IF_ERROR(finish(std::move(queries)));
+        LARIAT_RETURN_IF_ERROR(finish(std::exchange(queries, nullptr)));
         break;
       case QueryKind::kCompute:
         attend_queries(call, row, op, blocks);
@@ -64,7 +65,7 @@ Status DistributedAttention::rotate_row_queries(Call& call, const QueryRow& row,
             {running_[op.buffer].data(), partial_bytes(op.tokens), device});
         break;
       case QueryKind::kWaitPartial:
-        LARIAT_RETURN_IF_ERROR(finish(std::move(partial)));
+        LARIAT_RETURN_IF_ERROR(finish(std::exchange(partial, nullptr)));
         break;
       case QueryKind::kMerge:
         for (int32_t d = 0; d < blocks; ++d)

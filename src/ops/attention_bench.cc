@@ -159,7 +159,7 @@ void prefill(benchmark::State& state) {
   const double flops = pairs * b.heads * b.dim * 4;
   Cost probe{1e30, 1e30};
   Cost best{1e30, 1e30};
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     const Cost cost = cost_of([&] { attention(*stream, params, std::span(&row, 1)); });
     state.SetIterationTime(cost.wall);
     best = best_of(best, cost);
@@ -188,7 +188,7 @@ void decode(benchmark::State& state) {
   const AttentionParams params{b.heads, 1.0f / std::sqrt(static_cast<float>(b.dim)), {}};
   Cost probe{1e30, 1e30};
   Cost best{1e30, 1e30};
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     const Cost cost = cost_of([&] {
       for (auto& kv : layers) {
         const AttentionRow row{q.data(), q_pos.data(), b.t, kv->pages(), {}, 0, b.keys, out.view()};

@@ -16,7 +16,7 @@ std::unique_ptr<const Tokenizer> tokenizer;
 
 void report(benchmark::State& state, const std::string& text) {
   size_t tokens = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     const auto ids = tokenizer->encode(text);
     LARIAT_CHECK(ids.ok());
     tokens = ids->size();

@@ -47,7 +47,7 @@ void round_trip(benchmark::State& state) {
     for (int32_t i = 0; i < state.range(1); ++i) row.pages[0].emplace_back(i);
   }
   uint64_t step = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     plan.step = StepId(++step);
     (void)(*client)->send(plan);
     std::unique_lock lock(mutex);

@@ -46,7 +46,7 @@ Status Mesh::post(std::span<Transfer> transfers) {
     if (!dead()) {
       try {
         for (Transfer& transfer : transfers) {
-          peer = transfer.peer();
+          peer = transfer.peer();  // NOLINT(clang-analyzer-deadcode.DeadStores): read when post() throws
           transfer.post(*context_);
         }
         return Ok{};
