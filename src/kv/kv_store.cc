@@ -28,7 +28,7 @@ Status check_config(const KvStoreConfig& c) {
   const double bytes = static_cast<double>(c.layers) * static_cast<double>(c.pages_total) * l.kv_heads *
                        (static_cast<double>(l.slots) + kKvBlock) * (static_cast<double>(l.k_dim) + l.v_dim) *
                        4;
-  if (bytes > static_cast<double>(std::numeric_limits<int64_t>::max() / 2))
+  if (bytes > 0.5 * static_cast<double>(std::numeric_limits<int64_t>::max()))
     return make_error(Errc::kResourceExhausted, fmt::format("KV store of {:.3g} bytes", bytes));
   return Ok{};
 }

@@ -31,11 +31,11 @@ double fma_loop(int64_t rounds, float* sink) {
   const auto b = hn::Set(d, 0.001f);
   for (int64_t r = 0; r < rounds; ++r) {
     LARIAT_UNROLL
-    for (int i = 0; i < kChains; ++i) acc[i] = hn::MulAdd(acc[i], a, b);
+    for (F32Vec& v : acc) v = hn::MulAdd(v, a, b);
   }
   auto sum = hn::Zero(d);
   LARIAT_UNROLL
-  for (int i = 0; i < kChains; ++i) sum = hn::Add(sum, acc[i]);
+  for (const F32Vec& v : acc) sum = hn::Add(sum, v);
   *sink = hn::GetLane(hn::SumOfLanes(d, sum));
   return 2.0 * kChains * static_cast<double>(kLanes) * static_cast<double>(rounds);
 }
@@ -44,7 +44,7 @@ float read_loop(const float* p, int64_t n) {
   const F32Tag d;
   F32Vec acc[8];
   LARIAT_UNROLL
-  for (int i = 0; i < 8; ++i) acc[i] = hn::Zero(d);
+  for (F32Vec& v : acc) v = hn::Zero(d);
   const int64_t lanes = static_cast<int64_t>(kLanes);
   for (int64_t at = 0; at + 8 * lanes <= n; at += 8 * lanes) {
     LARIAT_UNROLL

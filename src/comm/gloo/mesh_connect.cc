@@ -6,6 +6,8 @@
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
+#include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -88,12 +90,42 @@ Result<std::shared_ptr<Mesh>> Mesh::connect(const GlooOptions& options) {
   return mesh;
 }
 
+namespace {
+
+// Threads started while it lives are SCHED_BATCH: woken, they do not push the running thread off its core.
+// Gloo's own thread must not push off a thread that posts: that one holds the connection's lock, and Gloo's,
+// which only tries it, spins on epoll for a whole time slice, on the core the other needs. A thread that
+// waits for a message leaves its core, so messages are as prompt as before. If the policy cannot be set, only
+// speed is lost.
+class YieldingThreads {
+ public:
+  YieldingThreads() : known_(pthread_getschedparam(pthread_self(), &policy_, &param_) == 0) {
+    const sched_param none{};
+    if (known_ && policy_ == SCHED_OTHER) (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+  }
+  ~YieldingThreads() {
+    if (known_ && policy_ == SCHED_OTHER) (void)pthread_setschedparam(pthread_self(), policy_, &param_);
+  }
+  YieldingThreads(const YieldingThreads&) = delete;
+  YieldingThreads& operator=(const YieldingThreads&) = delete;
+
+ private:
+  int policy_ = SCHED_OTHER;
+  sched_param param_{};
+  bool known_;
+};
+
+}  // namespace
+
 Status Mesh::open_connections(const GlooOptions& options, Meeting& meeting, Deadline deadline) {
   std::vector<std::vector<char>> addresses(static_cast<size_t>(world_));
   try {
     gloo::transport::tcp::attr attr;
     attr.hostname = options.hostname;
-    device_ = gloo::transport::tcp::CreateDevice(attr);
+    {
+      const YieldingThreads yielding;
+      device_ = gloo::transport::tcp::CreateDevice(attr);
+    }
     for (auto* context : {&context_, &news_context_}) {
       *context = device_->createContext(rank_, world_);
       (*context)->setTimeout(options.connect_timeout);
