@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include "base/check.h"
+#include "base/relax.h"
 
 namespace lariat {
 namespace {
@@ -8,14 +9,6 @@ namespace {
 // Between two ops of a decode step a worker waits some microseconds: spinning that long is cheaper than a
 // futex sleep and wake. Past it, it sleeps, so an idle rank burns no CPU.
 constexpr int kSpins = 4000;
-
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

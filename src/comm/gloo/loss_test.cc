@@ -120,8 +120,12 @@ TEST(GlooLoss, KilledRankIsNamedAndTheGroupFormsAgain) {
   EXPECT_EQ(ranks.report(3), "");
 }
 
+// Bytes of a message: through shared memory, and through a connection.
+class GlooLossBySize : public testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Bytes, GlooLossBySize, testing::Values(8, 100'000));
+
 // Rank 0 waits for rank 1, which waits for rank 2, which is stopped: all say rank 2.
-TEST(GlooLoss, StoppedRankIsNamedAtTheDeadline) {
+TEST_P(GlooLossBySize, StoppedRankIsNamedAtTheDeadline) {
   const TempDir dir;
   Processes ranks;
   for (int32_t r = 0; r < 3; ++r) {
@@ -131,11 +135,13 @@ TEST(GlooLoss, StoppedRankIsNamedAtTheDeadline) {
       FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
       if (r == 2) raise(SIGSTOP);
       Group& ring = *groups->ring;
-      int in = 0, out = 0;
+      const size_t bytes = GetParam();
+      std::vector<char> in(bytes), out(bytes);
       const auto since = CommClock::now();
       Status status = Status(Ok{});
       while (status.ok())
-        status = ring.ring_shift({&out, 4, {}}, {&in, 4, {}})->wait(CommClock::now() + 500ms);
+        status =
+            ring.ring_shift({out.data(), bytes, {}}, {in.data(), bytes, {}})->wait(CommClock::now() + 500ms);
       FAIL_UNLESS(status.error().code == Errc::kDeadlineExceeded, status.error().message);
       FAIL_UNLESS(status.error().param == "rank 2", status.error().message);
       FAIL_UNLESS(ms_since(since) >= 490 && ms_since(since) < 3000, std::to_string(ms_since(since)));
@@ -191,7 +197,7 @@ void until_asleep(pid_t thread) {
   }
 }
 
-TEST(GlooLoss, AbortWakesEveryRank) {
+TEST_P(GlooLossBySize, AbortWakesEveryRank) {
   const TempDir dir;
   Processes ranks;
   auto* const formed = new (shared_page()) std::atomic<int>(0);
@@ -200,7 +206,8 @@ TEST(GlooLoss, AbortWakesEveryRank) {
       auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
       FAIL_UNLESS(groups.ok(), groups.error().message);
       ++*formed;
-      int in = 0, out = 0;
+      const size_t bytes = GetParam();
+      std::vector<char> in(bytes), out(bytes);
       std::thread other;
       if (r == 1) {
         other = std::thread([&groups, formed, waiter = gettid()] {
@@ -209,11 +216,12 @@ TEST(GlooLoss, AbortWakesEveryRank) {
           groups->abort(make_error(Errc::kResourceExhausted, "no memory for the step"));
         });
       }
-      // Rank 2 sends nothing: ranks 0 and 1 wait, rank 1 on a message from rank 0 that never comes either.
+      // Each waits for what the rank before it never sends.
       const auto since = CommClock::now();
       const Status status =
-          r == 0 ? groups->world->broadcast(&in, 4, 2, {})->wait(CommClock::now() + 30s)
-                 : groups->ring->ring_shift({&out, 4, {}}, {&in, 4, {}})->wait(CommClock::now() + 30s);
+          r == 1 ? groups->ring->ring_shift({out.data(), bytes, {}}, {in.data(), bytes, {}})
+                       ->wait(CommClock::now() + 30s)
+                 : groups->world->broadcast(in.data(), bytes, (r + 2) % 3, {})->wait(CommClock::now() + 30s);
       if (other.joinable()) other.join();
       FAIL_UNLESS(!status.ok());
       FAIL_UNLESS(status.error().code == Errc::kResourceExhausted, status.error().message);
@@ -262,17 +270,17 @@ TEST(GlooLoss, CutConnectionEndsTheGroupForAll) {
   for (size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.report(r), "");
 }
 
-TEST(GlooLoss, SizesThatDisagreeEndInADeadline) {
+TEST_P(GlooLossBySize, SizesThatDisagreeEndInADeadline) {
   const TempDir dir;
   Processes ranks;
   for (int32_t r = 0; r < 2; ++r) {
     ranks.start([&, r]() -> std::string {
       auto groups = make_gloo_rank_groups(options_of(dir, 2, r));
       FAIL_UNLESS(groups.ok(), groups.error().message);
-      char in[8], out[8] = {};
-      const size_t bytes = r == 0 ? 8 : 4;
-      const Status status =
-          groups->ring->ring_shift({out, bytes, {}}, {in, bytes, {}})->wait(CommClock::now() + 300ms);
+      const size_t bytes = r == 0 ? GetParam() : GetParam() / 2;
+      std::vector<char> in(bytes), out(bytes);
+      const Status status = groups->ring->ring_shift({out.data(), bytes, {}}, {in.data(), bytes, {}})
+                                ->wait(CommClock::now() + 300ms);
       FAIL_UNLESS(!status.ok() && status.error().code == Errc::kDeadlineExceeded);
       FAIL_UNLESS(status.error().message.find("ring_shift") != std::string::npos, status.error().message);
       return "";
@@ -281,7 +289,7 @@ TEST(GlooLoss, SizesThatDisagreeEndInADeadline) {
   for (size_t r = 0; r < 2; ++r) EXPECT_EQ(ranks.report(r), "");
 }
 
-TEST(GlooLoss, WhoLeavesInOrderSpoilsNothingAndIsNamed) {
+TEST_P(GlooLossBySize, WhoLeavesInOrderSpoilsNothingAndIsNamed) {
   const TempDir dir;
   Processes ranks;
   int alive[2];  // held open by rank 1's life
@@ -291,13 +299,13 @@ TEST(GlooLoss, WhoLeavesInOrderSpoilsNothingAndIsNamed) {
       if (r == 0) close(alive[1]);
       auto groups = make_gloo_rank_groups(options_of(dir, 2, r));
       FAIL_UNLESS(groups.ok(), groups.error().message);
-      int64_t word = r == 1 ? 42 : 0;
-      const auto from_one = groups->world->broadcast(&word, 8, 1, {});
+      std::vector<char> text(GetParam(), r == 1 ? 'x' : ' ');
+      const auto from_one = groups->world->broadcast(text.data(), text.size(), 1, {});
       char none = 0;
       if (r == 0) FAIL_UNLESS(read(alive[0], &none, 1) == 0);  // rank 1 has left
       FAIL_UNLESS(from_one->wait(CommClock::now() + 30s).ok());
       if (r == 1) return "";
-      FAIL_UNLESS(word == 42);
+      FAIL_UNLESS(text == std::vector<char>(GetParam(), 'x'));
       const Status status = groups->world->barrier()->wait(CommClock::now() + 30s);
       FAIL_UNLESS(!status.ok() && status.error().param == "rank 1");
       FAIL_UNLESS(status.error().message.find("rank 1 has left") != std::string::npos,

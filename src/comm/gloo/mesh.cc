@@ -5,14 +5,21 @@
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
 
+#include <algorithm>
+#include <thread>
 #include <vector>
 
+#include "base/relax.h"
 #include "comm/gloo/obituary.h"
 
 namespace lariat {
 namespace {
 
 constexpr auto kObituaryTime = std::chrono::milliseconds(50);  // for telling all peers
+// Past so long a wait sleeps, for at most kMailSleep until it looks for a peer's death: news is not put in
+// the mail.
+constexpr auto kMailSpin = std::chrono::microseconds(60);
+constexpr auto kMailSleep = std::chrono::milliseconds(2);
 // How long a closed connection may be ahead of the news of why: a thread's wake-up, even on a loaded machine.
 constexpr auto kNewsTime = std::chrono::milliseconds(500);
 
@@ -20,11 +27,20 @@ std::string rank_name(int32_t rank) {
   return fmt::format("rank {}", rank);
 }
 
+bool small(const Transfer& transfer) {
+  return transfer.bytes() <= Mailbox::kMessageMax;
+}
+
 Error peer_gone(int32_t peer, const std::string& how) {
   return make_error(Errc::kUnavailable, fmt::format("rank {} is gone: {}", peer, how), rank_name(peer));
 }
 
 }  // namespace
+
+Mesh::Mesh(int32_t world, int32_t rank)
+    : world_(world),
+      rank_(rank),
+      spins_(std::thread::hardware_concurrency() >= static_cast<unsigned>(world)) {}
 
 Mesh::~Mesh() {
   if (lookout_) {
@@ -37,8 +53,62 @@ Mesh::~Mesh() {
   lookout_.reset();  // before the context whose connections its receives use
 }
 
+Result<bool> Mesh::move_mail(Transfer& t) {
+  if (t.send()) {
+    if (mail_.put(t.peer(), t.slot(), t.data(), t.bytes())) t.set_done();
+    return t.done();
+  }
+  const Result<bool> taken = mail_.take(t.peer(), t.slot(), t.data(), t.bytes());
+  if (!taken.ok()) {
+    die(taken.error());
+    return death();
+  }
+  if (*taken) t.set_done();
+  return t.done();
+}
+
+Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, const What& what) {
+  const auto spin_until = CommClock::now() + (spins_ ? kMailSpin : std::chrono::microseconds(0));
+  while (true) {
+    const uint32_t heard = mail_.bell();
+    Transfer* open = nullptr;
+    for (Transfer& t : transfers) {
+      if (!small(t) || t.done()) continue;
+      LARIAT_ASSIGN(const bool moved, move_mail(t));
+      if (!moved && !open) open = &t;
+    }
+    if (!open) break;
+    LARIAT_RETURN_IF_ERROR(heed_news());
+    const auto now = CommClock::now();
+    if (now < spin_until) {
+      relax();
+      continue;
+    }
+    board_.waits_for(open->peer());
+    if (const auto left = lookout_->news_of(open->peer(), now)) {
+      // What a peer sent before it left is there by now.
+      LARIAT_ASSIGN(const bool moved, move_mail(*open));
+      if (moved) continue;
+      die(*left);
+      return death();
+    }
+    if (now >= deadline) {
+      die(timed_out(*open, what()));
+      return death();
+    }
+    const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(deadline - now);
+    mail_.sleep(heard, std::min<std::chrono::microseconds>(kMailSleep, rest));
+  }
+  board_.waits_no_more();
+  return Ok{};
+}
+
 Status Mesh::post(std::span<Transfer> transfers) {
   LARIAT_RETURN_IF_ERROR(heed_news());
+  // A send that finds no room is tried again when it is waited for, as every transfer is.
+  for (Transfer& transfer : transfers) {
+    if (small(transfer) && transfer.send()) LARIAT_RETURN_IF_ERROR(move_mail(transfer));
+  }
   int32_t peer = rank_;
   std::string problem;
   {
@@ -46,6 +116,7 @@ Status Mesh::post(std::span<Transfer> transfers) {
     if (!dead()) {
       try {
         for (Transfer& transfer : transfers) {
+          if (small(transfer)) continue;
           peer = transfer.peer();  // NOLINT(clang-analyzer-deadcode.DeadStores): read when post() throws
           transfer.post(*context_);
         }
@@ -63,9 +134,10 @@ Status Mesh::post(std::span<Transfer> transfers) {
   return death();
 }
 
-Status Mesh::wait(std::span<Transfer> transfers, Deadline deadline,
-                  const std::function<std::string()>& what) {
+Status Mesh::wait(std::span<Transfer> transfers, Deadline deadline, const What& what) {
+  LARIAT_RETURN_IF_ERROR(wait_for_mail(transfers, deadline, what));
   for (Transfer& transfer : transfers) {
+    if (small(transfer)) continue;
     board_.waits_for(transfer.peer());
     const WaitEnd end = lookout_->wait(transfer, deadline);
     board_.waits_no_more();

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "comm/gloo/gloo_groups.h"
 #include "comm/gloo/lookout.h"
+#include "comm/gloo/mailbox.h"
 #include "comm/gloo/transfer.h"
 #include "comm/gloo/wait_board.h"
 
@@ -23,6 +24,9 @@ namespace lariat {
 
 class Meeting;
 
+// Messages of up to Mailbox::kMessageMax bytes go through shared memory, larger ones through Gloo's
+// connections, which also tell of a peer's death.
+//
 // A mesh lives until its first failure. Whoever sees one (a closed connection, a deadline, an abort) tells
 // every peer in an obituary, for which each rank has a receive posted from the start, on a connection of its
 // own; a peer killed outright shows as that receive's failure. The lookout watches those.
@@ -30,6 +34,8 @@ class Meeting;
 // post, wait are for one thread; abort is for any.
 class Mesh {
  public:
+  using What = std::function<std::string()>;
+
   static Result<std::shared_ptr<Mesh>> connect(const GlooOptions& options);
   ~Mesh();
   Mesh(const Mesh&) = delete;
@@ -41,15 +47,18 @@ class Mesh {
   Status post(std::span<Transfer> transfers);
   // Until all are done. After an error nobody touches their memory once they are destroyed. `what` describes
   // the call in the error of a deadline.
-  Status wait(std::span<Transfer> transfers, Deadline deadline, const std::function<std::string()>& what);
+  Status wait(std::span<Transfer> transfers, Deadline deadline, const What& what);
   void abort(const Error& why) { die(why); }
   bool dead() const { return dead_flag_.load(); }
 
  private:
-  Mesh(int32_t world, int32_t rank) : world_(world), rank_(rank) {}
+  Mesh(int32_t world, int32_t rank);
   Status open_connections(const GlooOptions& options, Meeting& meeting, Deadline deadline);
   Status connect_pairs(const GlooOptions& options, const Meeting& meeting, Deadline deadline);
   Status agree(const GlooOptions& options, Deadline deadline);
+  // Small messages, either way: moves what can be moved.
+  Result<bool> move_mail(Transfer& transfer);
+  Status wait_for_mail(std::span<Transfer> transfers, Deadline deadline, const What& what);
   Error timed_out(const Transfer& transfer, const std::string& what) const;
   // Dies of what the lookout has seen, if anything.
   Status heed_news();
@@ -66,6 +75,8 @@ class Mesh {
   // Connections for obituaries alone: behind data that a peer is slow to take they would come too late.
   std::shared_ptr<gloo::transport::Context> news_context_;
   WaitBoard board_;
+  Mailbox mail_;
+  const bool spins_;                  // a wait for mail, before it sleeps: not where ranks share cores
   std::unique_ptr<Lookout> lookout_;  // null with one rank
 
   std::mutex death_mutex_;  // held from the first sign of death to the last connection closed

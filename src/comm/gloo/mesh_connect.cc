@@ -79,12 +79,14 @@ Result<std::shared_ptr<Mesh>> Mesh::connect(const GlooOptions& options) {
   const Deadline deadline = CommClock::now() + options.connect_timeout;
   LARIAT_ASSIGN(Meeting meeting, Meeting::create(options.store_dir, options.prefix, rank));
   const std::filesystem::path board = meeting.path("waits");
-  // When it forms, all have mapped the board before their hello; when it fails, nobody needs one.
+  const std::filesystem::path mail = meeting.path("mail");
+  // When it forms, all have mapped the files before their hello; when it fails, nobody needs them.
   struct Unlink {
     const std::filesystem::path& path;
     ~Unlink() { ::unlink(path.c_str()); }
-  } const unlink_board{board};
+  } const unlink_board{board}, unlink_mail{mail};
   LARIAT_ASSIGN(mesh->board_, WaitBoard::open(board, world, rank));
+  LARIAT_ASSIGN(mesh->mail_, Mailbox::open(mail, world, rank));
   LARIAT_RETURN_IF_ERROR(mesh->open_connections(options, meeting, deadline));
   LARIAT_RETURN_IF_ERROR(mesh->agree(options, deadline));
   return mesh;

@@ -1,4 +1,4 @@
-// One message between this rank and one peer, as a Gloo buffer.
+// One message between this rank and one peer, as a Gloo buffer if it is not small.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,12 @@ class Transfer {
 
   int32_t peer() const { return peer_; }  // world rank
   bool send() const { return send_; }
+  void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+  uint64_t slot() const { return slot_; }
   bool done() const { return done_; }
+  // Moved by other means than post().
+  void set_done() { done_ = true; }
 
   // Hands it to Gloo. May throw whatever Gloo throws.
   void post(gloo::transport::Context& context);

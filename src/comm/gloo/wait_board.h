@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/result.h"
+#include "comm/gloo/shared_file.h"
 
 namespace lariat {
 
@@ -15,9 +16,6 @@ class WaitBoard {
   WaitBoard() = default;
   // Maps the file, which the first rank to come creates.
   static Result<WaitBoard> open(const std::filesystem::path& path, int32_t world, int32_t rank);
-  ~WaitBoard();
-  WaitBoard(WaitBoard&& other) noexcept;
-  WaitBoard& operator=(WaitBoard&& other) noexcept;
 
   void waits_for(int32_t peer) const;
   void waits_no_more() const;
@@ -30,7 +28,9 @@ class WaitBoard {
   };
   static_assert(std::atomic<int32_t>::is_always_lock_free);
 
-  Cell* cells_ = nullptr;
+  Cell* cells() const { return reinterpret_cast<Cell*>(file_.data()); }
+
+  SharedFile file_;
   int32_t world_ = 0;
   int32_t rank_ = 0;
 };
