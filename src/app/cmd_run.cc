@@ -159,7 +159,7 @@ Result<int> cmd_run(const OptionValues& values) {
 
   Answer answer;
   LARIAT_RETURN_IF_ERROR(
-      served->engine->submit(std::move(request), [&](GenerationEvents events) { take(answer, events); }));
+      served->engine->submit(std::move(request), [&](const GenerationEvents& events) { take(answer, events); }));
   follow(answer, *served->engine, !options.json);
   served->engine->stop(std::chrono::milliseconds(0));
   if (answer.finish == FinishReason::kError) return answer.error;
