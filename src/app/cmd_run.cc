@@ -158,8 +158,8 @@ Result<int> cmd_run(const OptionValues& values) {
   LARIAT_RETURN_IF_ERROR(wait_until_ready(*served->engine));
 
   Answer answer;
-  LARIAT_RETURN_IF_ERROR(
-      served->engine->submit(std::move(request), [&](const GenerationEvents& events) { take(answer, events); }));
+  LARIAT_RETURN_IF_ERROR(served->engine->submit(
+      std::move(request), [&](const GenerationEvents& events) { take(answer, events); }));
   follow(answer, *served->engine, !options.json);
   served->engine->stop(std::chrono::milliseconds(0));
   if (answer.finish == FinishReason::kError) return answer.error;
