@@ -33,7 +33,7 @@ Status SimExchange::before_post(Lock&, int32_t rank) {
         s.stalled_until_us = now_us_ + f.stall_ms * 1000;
         break;
       case SimFault::Kind::kCut:
-        cuts_.emplace_back(f.rank, f.peer);
+        cuts_.push_back({f.rank, f.peer, now_us_});
         break;
       case SimFault::Kind::kKill:
         return make_error(Errc::kUnavailable,
@@ -44,9 +44,12 @@ Status SimExchange::before_post(Lock&, int32_t rank) {
   return Ok{};
 }
 
-bool SimExchange::is_cut(int32_t a, int32_t b) const {
-  return std::any_of(cuts_.begin(), cuts_.end(), [&](const auto& cut) {
-    return (cut.first == a && cut.second == b) || (cut.first == b && cut.second == a);
+// Ranks run at once within an instant, in no order: what the peer sends in the cut's own instant still
+// arrives.
+bool SimExchange::is_cut(int32_t from, int32_t to) const {
+  return std::any_of(cuts_.begin(), cuts_.end(), [&](const Cut& cut) {
+    return (cut.rank == from && cut.peer == to) ||
+           (cut.rank == to && cut.peer == from && cut.at_us < now_us_);
   });
 }
 

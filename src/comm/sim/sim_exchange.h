@@ -60,14 +60,20 @@ class SimExchange : public Exchange {
     int64_t stalled_until_us = 0;
   };
 
-  bool is_cut(int32_t a, int32_t b) const;
+  struct Cut {
+    int32_t rank = 0;  // whose call cut it
+    int32_t peer = 0;
+    int64_t at_us = 0;
+  };
+
+  bool is_cut(int32_t from, int32_t to) const;
   int64_t delay_us(uint64_t a, uint64_t b, uint64_t id) const;
   void advance(Lock& lock);
   void apply(Lock& lock, const Key& key, const Error& news);
 
   SimOptions options_;
   std::vector<SimSeat> sim_seats_;
-  std::vector<std::pair<int32_t, int32_t>> cuts_;
+  std::vector<Cut> cuts_;
   std::map<Key, Error> events_;
   std::map<std::tuple<int32_t, int32_t, int32_t>, int64_t> last_arrival_;  // of a channel
   int64_t now_us_ = 0;

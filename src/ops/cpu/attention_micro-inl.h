@@ -29,8 +29,14 @@ inline constexpr int kTileVecs = kKeyTile / kN;
 HWY_INLINE F32Vec exp2_neg(F32Vec x) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
-  // Max gives its second operand for NaN. At -127 the exponent field becomes 0: the factor 0.
-  const auto clamped = hn::Max(hn::Set(d, -127.0f), x);
+  // At -127 the exponent field becomes 0: the factor 0. A NaN stays: x86's maximum gives its second operand
+  // then, ARM's the one that is a number.
+  const auto floor = hn::Set(d, -127.0f);
+#if HWY_ARCH_X86
+  const auto clamped = hn::Max(floor, x);
+#else
+  const auto clamped = hn::IfThenElse(hn::Lt(x, floor), floor, x);
+#endif
   // Adding 1.5 * 2^23 rounds to an integer n in the low bits; the 127 makes them the biased exponent.
   const auto magic = hn::Set(d, 12582912.0f + 127.0f);
   const auto shifted = hn::Add(clamped, magic);
