@@ -259,8 +259,8 @@ Result<StepOutcome> RankCore::run_guarded(const StepPlan& plan) {
     watchdog_.kick();
     return !aborting_.load(std::memory_order_relaxed) && !stopping_.load(std::memory_order_relaxed);
   };
-  // Also a step that is aborted already goes to the executor: an abort does not reach all ranks at one moment,
-  // and those that began it wait for this rank to say that it will not.
+  // Also a step that is aborted already goes to the executor: an abort does not reach all ranks at one
+  // moment, and those that began it wait for this rank to say that it will not.
   try {
     auto outcome = executor_->run(plan, progress);
     if (outcome.ok())

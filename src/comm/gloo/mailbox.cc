@@ -145,7 +145,7 @@ void Mailbox::ring_bell(int32_t rank) const {
     ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&bell.rung), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void Mailbox::sleep(uint32_t heard, std::chrono::microseconds time) const {
+void Mailbox::listen(uint32_t heard, std::chrono::microseconds time) const {
   Bell& bell = bell_of(rank_);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
   const timespec wait{.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count() * 1000};

@@ -37,8 +37,8 @@ class Mailbox {
   // A count that rises with everything that is put for this rank, and when a peer has made room in a full
   // ring.
   uint32_t bell() const;
-  // Sleeps until bell() is no longer `heard`, or for `time`. May return early.
-  void sleep(uint32_t heard, std::chrono::microseconds time) const;
+  // Sleeps until bell() is no longer `heard`, at most for `time`. May return early.
+  void listen(uint32_t heard, std::chrono::microseconds time) const;
 
  private:
   struct Ring;

@@ -88,7 +88,7 @@ TEST(Mailbox, AFullRingSaysSoAndGoesOnWhenThereIsRoom) {
 TEST(Mailbox, SleepEndsWithAMessageOrItsTime) {
   Pair p;
   const auto since = CommClock::now();
-  p.box[1].sleep(p.box[1].bell(), 20ms);
+  p.box[1].listen(p.box[1].bell(), 20ms);
   EXPECT_GE(CommClock::now() - since, 20ms);
   EXPECT_LT(CommClock::now() - since, 10s);
   for (uint64_t slot = 0; slot < 200; ++slot) {
@@ -97,7 +97,7 @@ TEST(Mailbox, SleepEndsWithAMessageOrItsTime) {
     while (true) {
       const uint32_t heard = p.box[1].bell();
       if (take(p.box[1], 0, slot, 4)) break;
-      p.box[1].sleep(heard, 30s);
+      p.box[1].listen(heard, 30s);
     }
     sender.join();
     ASSERT_LT(CommClock::now() - begin, 10s) << "a message was slept through";

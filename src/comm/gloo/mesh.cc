@@ -97,7 +97,7 @@ Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, con
       return death();
     }
     const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(deadline - now);
-    mail_.sleep(heard, std::min<std::chrono::microseconds>(kMailSleep, rest));
+    mail_.listen(heard, std::min<std::chrono::microseconds>(kMailSleep, rest));
   }
   board_.waits_no_more();
   return Ok{};
