@@ -15,7 +15,7 @@ namespace lariat {
 namespace {
 
 // The value after "key:" in a /proc file; empty if there is none.
-std::string proc_field(const char* path, std::string_view key) {
+std::string proc_field(const std::string& path, std::string_view key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     if (line.compare(0, key.size(), key) != 0) continue;
@@ -41,16 +41,20 @@ int64_t cgroup_room_bytes() {
 
 }  // namespace
 
+std::optional<int64_t> proc_bytes(const std::string& path, std::string_view key) {
+  const std::string field = proc_field(path, key);
+  const auto kib = parse_int(field.substr(0, field.find(' ')));
+  return kib ? std::optional(*kib * 1024) : std::nullopt;
+}
+
 std::string cpu_model() {
   const std::string name = proc_field("/proc/cpuinfo", "model name");
   return name.empty() ? "unknown CPU" : name;
 }
 
 int64_t memory_available_bytes() {
-  const std::string field = proc_field("/proc/meminfo", "MemAvailable");
-  const auto kib = parse_int(field.substr(0, field.find(' ')));
-  if (!kib) return 0;
-  return std::min(*kib * 1024, cgroup_room_bytes());
+  const auto available = proc_bytes("/proc/meminfo", "MemAvailable");
+  return available ? std::min(*available, cgroup_room_bytes()) : 0;
 }
 
 nlohmann::ordered_json host_json(int32_t threads) {

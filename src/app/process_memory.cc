@@ -3,30 +3,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
 #include <string_view>
 
+#include "app/host_info.h"
+
 namespace lariat {
 namespace {
 
 // As weights/packed_store names its memory files.
 constexpr std::string_view kWeightsFile = "/memfd:lariat-weights";
-
-// "VmHWM:   1234 kB" after its key, in bytes.
-int64_t kib_after(std::string_view line, std::string_view key) {
-  return std::strtoll(std::string(line.substr(key.size())).c_str(), nullptr, 10) * 1024;
-}
-
-std::optional<int64_t> bytes_field(const std::string& path, std::string_view key) {
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with(key)) return kib_after(line, key);
-  }
-  return std::nullopt;
-}
 
 // "address perms offset device inode path": the inode of a mapping of weights, or none. Other lines of smaps
 // have a key with a colon first.
@@ -41,8 +31,8 @@ std::optional<uint64_t> weights_inode(const std::string& line) {
 }  // namespace
 
 Result<ProcessMemory> read_process_memory(pid_t pid) {
-  const auto peak = bytes_field(fmt::format("/proc/{}/status", pid), "VmHWM:");
-  const auto pss = bytes_field(fmt::format("/proc/{}/smaps_rollup", pid), "Pss:");
+  const auto peak = proc_bytes(fmt::format("/proc/{}/status", pid), "VmHWM:");
+  const auto pss = proc_bytes(fmt::format("/proc/{}/smaps_rollup", pid), "Pss:");
   if (!peak || !pss)
     return make_error(Errc::kUnavailable, fmt::format("/proc does not tell the memory of process {}", pid));
   return ProcessMemory{*peak, *pss};
@@ -56,7 +46,7 @@ std::optional<int64_t> shared_weights_bytes(std::span<const pid_t> pids) {
     std::optional<uint64_t> inode;
     for (std::string line; std::getline(in, line);) {
       if (line.starts_with("Rss:") && inode) {
-        here[*inode] += kib_after(line, "Rss:");
+        here[*inode] += std::strtoll(line.c_str() + 4, nullptr, 10) * 1024;  // "Rss:   1234 kB"
         inode.reset();
       } else if (line.find(kWeightsFile) != std::string::npos) {
         inode = weights_inode(line);

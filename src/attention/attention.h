@@ -74,9 +74,6 @@ class AttentionBackend {
 
   // Bytes of buffers it holds now, beside the stream's scratch.
   virtual int64_t workspace_bytes() const { return 0; }
-
-  // What the backend's groups have moved and waited since they were made.
-  virtual CommCounters comm() const { return {}; }
 };
 
 // Where a layer keeps its K/V, and what it sees.

@@ -37,18 +37,6 @@ DistributedAttention::DistributedAttention(const AttentionConfig& config, Stripe
   }
 }
 
-CommCounters DistributedAttention::comm() const {
-  CommCounters sum;
-  for (const Group* group : {config_.comm.ring, config_.comm.duplicates}) {
-    if (!group) continue;
-    const CommCounters c = group->counters();
-    sum.calls += c.calls;
-    sum.bytes_sent += c.bytes_sent;
-    sum.wait_us += c.wait_us;
-  }
-  return sum;
-}
-
 Status DistributedAttention::check_row(const StepRow& row) const {
   const auto bad = [](std::string message) { return make_error(Errc::kInvalidArgument, std::move(message)); };
   if (row.pages.size() != config_.groups.size())

@@ -23,7 +23,6 @@ class DistributedAttention : public AttentionBackend {
   Status layer(LayerId layer, const LayerInputs& inputs, float* out) override;
   Status share(std::span<const HomeRow> rows) override;
   int64_t workspace_bytes() const override;
-  CommCounters comm() const override;
 
  private:
   // Layers with the same store and mask move the same.

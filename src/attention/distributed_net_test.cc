@@ -159,7 +159,7 @@ void check_against_plan(const WorldShape& shape, const Steps& steps) {
       for (const TestSequence& s : sequences)
         answers.emplace_back(layer_masks().size(), std::vector<float>(s.q.size()));
       EXPECT_TRUE(rank.run(steps, answers).ok());
-      sent[static_cast<size_t>(r)] = rank.backend().comm().bytes_sent;
+      sent[static_cast<size_t>(r)] = groups[static_cast<size_t>(r)].counters().bytes_sent;
     });
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(sent, want);
@@ -222,7 +222,7 @@ TEST(DistributedNet, WaitsAreMeasured) {
       TestRank rank(shape, groups[static_cast<size_t>(r)], sequences);
       std::vector<Answer> answers{Answer(layer_masks().size(), std::vector<float>(sequences[0].q.size()))};
       EXPECT_TRUE(rank.run(alone(shape, 64, 0, 0, RowStrategy::kPassKv), answers).ok());
-      counted[static_cast<size_t>(r)] = rank.backend().comm();
+      counted[static_cast<size_t>(r)] = groups[static_cast<size_t>(r)].counters();
     });
   for (std::thread& t : threads) t.join();
   // One block of 32 slots each way, of K and V of 2 heads, in the layer that sees all; the other layer, with

@@ -141,9 +141,8 @@ void EngineImpl::on_outcome(const StepOutcome& outcome, Time now) {
   if (std::exchange(recomputing_, false)) {
     recovery_->recomputed_ms = ms_since(noticed_);
     log_info(
-        "epoch {}: recomputing; since the loss was noticed: {} ms to the end of the old ranks, {} ms to the "
-        "new "
-        "group, {} ms to the end of the first chunk",
+        "epoch {}: recomputing; since the loss was noticed: {} ms to the end of the old ranks, "
+        "{} ms to the new group, {} ms to the end of the first chunk",
         epoch_.get(), recovery_->ended_ms, *recovery_->formed_ms, *recovery_->recomputed_ms);
   }
   losses_ = 0;

@@ -14,16 +14,14 @@ namespace {
 constexpr auto kNewsTime = std::chrono::milliseconds(200);
 
 Error gone(const Transfer& transfer) {
-  return make_error(Errc::kUnavailable,
-                    fmt::format("rank {} is gone: {}", transfer.peer(), transfer.failure()),
-                    fmt::format("rank {}", transfer.peer()));
+  return peer_gone(transfer.peer(), transfer.failure());
 }
 
 }  // namespace
 
 Lookout::Lookout(gloo::transport::Context& news, gloo::transport::Context& data, int32_t world, int32_t rank,
                  Blamed on_blamed)
-    : own_name_(fmt::format("rank {}", rank)), on_blamed_(std::move(on_blamed)) {
+    : own_name_(rank_name(rank)), on_blamed_(std::move(on_blamed)) {
   for (int32_t peer = 0; peer < world; ++peer) {
     if (peer == rank) continue;
     Watch w;

@@ -11,6 +11,7 @@
 #include <ctime>
 
 #include "base/check.h"
+#include "comm/gloo/obituary.h"
 
 namespace lariat {
 namespace {
@@ -93,8 +94,7 @@ bool Mailbox::put(int32_t peer, uint64_t slot, const void* data, size_t bytes) {
 
 Result<bool> Mailbox::take(int32_t peer, uint64_t slot, void* to, size_t bytes) {
   const auto corrupt = [&](const std::string& how) {
-    return make_error(Errc::kCorruptData, fmt::format("rank {} sent {}", peer, how),
-                      fmt::format("rank {}", peer));
+    return make_error(Errc::kCorruptData, fmt::format("rank {} sent {}", peer, how), rank_name(peer));
   };
   if (const auto early = stash_.find({peer, slot}); early != stash_.end()) {
     if (early->second.size() != bytes)

@@ -13,16 +13,13 @@
 #include <utility>
 
 #include "base/file.h"
+#include "comm/gloo/obituary.h"
 
 namespace lariat {
 namespace {
 
 constexpr size_t kFileBytesMax = size_t{1} << 20;
 constexpr auto kPoll = std::chrono::milliseconds(2);
-
-std::string rank_name(int32_t rank) {
-  return fmt::format("rank {}", rank);
-}
 
 Error os_error(const std::string& what, const std::filesystem::path& path) {
   return make_error(Errc::kUnavailable, fmt::format("{} {}: {}", what, path.string(), std::strerror(errno)));

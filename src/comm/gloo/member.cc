@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/gloo/obituary.h"
+
 namespace lariat {
 namespace {
 
@@ -272,8 +274,8 @@ PendingPtr GlooGroup::barrier() {
 
 void GlooGroup::abort(Error why) {
   if (why.param.empty()) {
-    why = why.in(fmt::format("rank {}", mesh_->rank()));
-    why.param = fmt::format("rank {}", mesh_->rank());
+    why = why.in(rank_name(mesh_->rank()));
+    why.param = rank_name(mesh_->rank());
   }
   mesh_->abort(why);
 }

@@ -23,16 +23,8 @@ constexpr auto kMailSleep = std::chrono::milliseconds(2);
 // How long a closed connection may be ahead of the news of why: a thread's wake-up, even on a loaded machine.
 constexpr auto kNewsTime = std::chrono::milliseconds(500);
 
-std::string rank_name(int32_t rank) {
-  return fmt::format("rank {}", rank);
-}
-
 bool small(const Transfer& transfer) {
   return transfer.bytes() <= Mailbox::kMessageMax;
-}
-
-Error peer_gone(int32_t peer, const std::string& how) {
-  return make_error(Errc::kUnavailable, fmt::format("rank {} is gone: {}", peer, how), rank_name(peer));
 }
 
 }  // namespace

@@ -169,11 +169,11 @@ Status Mesh::connect_pairs(const GlooOptions& options, const Meeting& meeting, D
     if (guard.ended()) {
       if (cancelled && cancelled->load()) return make_error(Errc::kCancelled, "forming was cancelled");
       return make_error(Errc::kDeadlineExceeded, fmt::format("rank {} did not connect in time", p),
-                        fmt::format("rank {}", p));
+                        rank_name(p));
     }
     if (!problem.empty()) {
       return make_error(Errc::kUnavailable, fmt::format("cannot connect to rank {}: {}", p, problem),
-                        fmt::format("rank {}", p));
+                        rank_name(p));
     }
   }
   if (guard.end()) return make_error(Errc::kDeadlineExceeded, "the group formed too late");
@@ -210,7 +210,7 @@ Status Mesh::agree(const GlooOptions& options, Deadline deadline) {
         fmt::format(
             "rank {} forms tp={},cp={} with {} duplicates as rank {}; rank {} forms tp={},cp={} with {}", p,
             hello.tp, hello.cp, hello.duplicates, hello.rank, rank_, mine.tp, mine.cp, mine.duplicates),
-        fmt::format("rank {}", p)));
+        rank_name(p)));
     return death();
   }
   return Ok{};

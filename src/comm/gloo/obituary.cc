@@ -14,6 +14,14 @@ constexpr char kOrderly = 0x40;  // beside the code
 }  // namespace
 
 // [code] [param] 0 [message] 0..., each cut to its room.
+std::string rank_name(int32_t rank) {
+  return fmt::format("rank {}", rank);
+}
+
+Error peer_gone(int32_t peer, const std::string& how) {
+  return make_error(Errc::kUnavailable, fmt::format("{} is gone: {}", rank_name(peer), how), rank_name(peer));
+}
+
 std::vector<char> write_obituary(const Obituary& obituary) {
   const Error& why = obituary.why;
   std::string text(1, static_cast<char>(static_cast<char>(why.code) | (obituary.orderly ? kOrderly : 0)));
@@ -29,7 +37,7 @@ Obituary read_obituary(const std::vector<char>& text, int32_t from) {
   const int code = text.front() & ~kOrderly;
   if (code < 0 || code > static_cast<int>(Errc::kInternal) || param_end == text.end()) {
     return {make_error(Errc::kUnavailable, fmt::format("rank {} ended for a reason it garbled", from),
-                       fmt::format("rank {}", from))};
+                       rank_name(from))};
   }
   const auto message_end = std::find(param_end + 1, text.end(), '\0');
   return {make_error(static_cast<Errc>(code), std::string(param_end + 1, message_end),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +14,11 @@ inline constexpr uint64_t kObituarySlot = ~uint64_t{0};
 inline constexpr uint64_t kHelloSlot = ~uint64_t{1};
 inline constexpr uint64_t kCanarySlot = ~uint64_t{2};
 inline constexpr size_t kObituaryBytes = 1024;
+
+// As errors name a rank, in their `param` too.
+std::string rank_name(int32_t rank);
+// kUnavailable: "rank 2 is gone: `how`".
+Error peer_gone(int32_t peer, const std::string& how);
 
 struct Obituary {
   Error why;
