@@ -27,6 +27,10 @@ def git(*args):
     return subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True).stdout.strip()
 
 
+def commit():
+    return git("rev-parse", "--short", "HEAD")
+
+
 def cpu():
     fields, flags = {}, []
     for line in Path("/proc/cpuinfo").read_text().split("\n"):
@@ -57,7 +61,7 @@ def spoken_command(hidden=()):
 
 def header(load, seconds, command, others=""):
     dirty = " with local changes" if git("status", "--porcelain", "--untracked-files=no") else ""
-    return f"""- Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC; Lariat {git("rev-parse", "--short", "HEAD")}{dirty}{others}
+    return f"""- Date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC; Lariat {commit()}{dirty}{others}
 - CPU: {cpu()}; {platform.system()} {platform.release()}
 - Load average at the start: {load:.2f}; the run took {seconds / 60:.0f} min
 - Command: `{command}`"""

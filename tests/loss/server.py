@@ -62,6 +62,11 @@ def rss_bytes(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+def peak_rss_bytes(pid):
+    """VmHWM, since the process began."""
+    return int(re.search(r"^VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)[1]) * 1024
+
+
 def open_files(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
