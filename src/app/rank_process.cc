@@ -37,6 +37,7 @@ class RankProcess final : public StepExecutor {
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override {
     return executor_->run(plan, progress);
   }
+  Status health() override { return executor_->health(); }
 
   Status meet(const LayoutOptions& options, const DecoderConfig& c, const RankProcessOptions& process) {
     const Layout layout = options.layout();

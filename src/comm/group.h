@@ -85,6 +85,10 @@ class Group {
 
   virtual PendingPtr barrier() = 0;
 
+  // Whether the group is known to have failed, though nothing may be under way: what every later call would
+  // return. Never blocks on a peer.
+  virtual Status health() = 0;
+
   // Makes every pending and later call of this member fail with `why`, and tells the peers. Any thread may
   // call it.
   virtual void abort(Error why) = 0;

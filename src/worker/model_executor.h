@@ -43,6 +43,7 @@ class ModelExecutor : public StepExecutor {
   Hello hello() const override;
   PlanLimits limits() const override;
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
+  Status health() override { return place_.groups ? place_.groups->world->health() : Ok{}; }
 
   const RankPlace& place() const { return place_; }
 

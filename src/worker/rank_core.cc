@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kPlansWaitingMax = 16;
 constexpr std::chrono::milliseconds kReportInterval{100};
+constexpr std::chrono::milliseconds kHealthInterval{200};  // between looks at an idle executor
 
 int exit_code_of(Errc code) {
   switch (code) {
@@ -215,10 +216,25 @@ void RankCore::report_load(double fraction, std::string_view what) {
   hooks_.send(LoadProgress{start_->epoch, shown, std::string(what)});
 }
 
+bool RankCore::wait_for_plan(std::unique_lock<std::mutex>& lock) {
+  while (!changed_.wait_for(lock, kHealthInterval, [&] { return exit_code_ || !queue_.empty(); })) {
+    const Epoch epoch = start_->epoch;
+    lock.unlock();
+    const Status health = executor_->health();
+    lock.lock();
+    if (health.ok() || exit_code_) continue;
+    lock.unlock();
+    log_error("broken between steps: {}", health.error().message);
+    hooks_.send(RankFailure{epoch, StepId(), FailureKind::kFatal, health.error()});
+    stop(kExitFailed);
+    lock.lock();
+  }
+  return !exit_code_;
+}
+
 std::optional<StepPlan> RankCore::next_plan() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return exit_code_ || !queue_.empty(); });
-  if (exit_code_) return std::nullopt;
+  if (!wait_for_plan(lock)) return std::nullopt;
   StepPlan plan = std::move(queue_.front());
   queue_.pop_front();
   running_ = plan.step;

@@ -63,6 +63,8 @@ class RankCore {
   void refuse(Epoch epoch, StepId step, Errc code, std::string message);
   // The next plan; none when run() has to return.
   std::optional<StepPlan> next_plan();
+  // Until there is one; false when run() has to return. Looks after the executor's health meanwhile.
+  bool wait_for_plan(std::unique_lock<std::mutex>& lock);
   int load();
   // False when the rank has to end.
   bool execute(const StepPlan& plan);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "worker/testing/toy_executor.h"
@@ -333,6 +334,26 @@ TEST_F(RankCoreTest, AStepWithoutProgressIsAStallAndOneThatIsSlowIsNot) {
   core_->handle(plan_of(2, {1}));
   EXPECT_EQ(stall(), "step 2 with 1 rows");
   gate_.open();
+}
+
+TEST_F(RankCoreTest, AnIdleRankThatBreaksSaysSoAndEnds) {
+  std::atomic<bool> broken{false};
+  ToyOptions options;
+  options.health = [&]() -> Status {
+    if (!broken) return Ok{};
+    return make_error(Errc::kUnavailable, "rank 2 is gone", "rank 2");
+  };
+  begin_loaded(options);
+  core_->handle(plan_of(1, {1}));
+  ASSERT_TRUE(next<StepOutcome>());
+  broken = true;
+  const auto failure = next<RankFailure>();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->kind, FailureKind::kFatal);
+  EXPECT_EQ(failure->epoch, kEpoch);
+  EXPECT_EQ(failure->step, StepId(0));
+  EXPECT_EQ(failure->error.param, "rank 2");
+  EXPECT_EQ(exit_code(), kExitFailed);
 }
 
 TEST_F(RankCoreTest, HeartbeatsNameTheRunningStep) {

@@ -41,6 +41,10 @@ class StepExecutor {
   // start, so the lack is the machine's and not the request's, and ranks that were in an exchange cannot go
   // on.
   virtual Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) = 0;
+
+  // Asked between steps, every now and then: an error ends the process as one of run() would. So a rank whose
+  // peers are gone is replaced before the next request has to wait for that. Must not block.
+  virtual Status health() { return Ok{}; }
 };
 
 inline PlanLimits StepExecutor::limits() const {

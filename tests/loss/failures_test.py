@@ -14,12 +14,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import disturb  # noqa: E402
 from prompts import haystack  # noqa: E402
-from server import ROOT, Fault, Server, Stream, children_of, cpu_seconds, difference, eventually, process_state  # noqa: E402
+from server import ROOT, Fault, Server, Stream, children_of, cpu_seconds, difference, eventually, process_state, ranks_of  # noqa: E402
 
 LOGS = ROOT / "build/logs"
 FLAGS = ["--ranks", "3", "--threads", "1", "--context", "8192", "--heartbeat-timeout", "2"]
-STREAM = {"prompt": haystack(30, 9), "max_tokens": 60, "ignore_eos": True, "temperature": 0.8, "seed": 5}
+STREAM = {"prompt": haystack(30, 9), "max_tokens": 400, "ignore_eos": True, "temperature": 0.8, "seed": 5}
 KINDS = ("kill", "stop", "cut")
+CAUSES = {"kill": "signal 9", "stop": "no heartbeat", "cut": "is gone|session"}
 DEADLINE_S = 10  # the report's bound for the error form
 
 
@@ -90,24 +91,30 @@ class Recovers(unittest.TestCase):
                     blamed = state["last_recovery"]
                     if kind != "cut":  # of a connection, either end may be the one to blame
                         self.assertEqual(blamed["rank"], rank, blamed)
-                    self.assertRegex(blamed["cause"], {"kill": r"signal 9", "stop": "no heartbeat", "cut": "is gone|session"}[kind])
+                    self.assertRegex(blamed["cause"], CAUSES[kind])
         self.server.wait_idle()
         self.server.stop()
 
     def test_idle(self):
-        """(d): noticed without a request, and only the dead are replaced in the list."""
-        for rank in range(3):
-            old = self.server.rank_pids()
-            os.kill(old[rank], signal.SIGKILL)
-            state = self.server.wait_ready(DEADLINE_S, rank + 1)
-            self.assertEqual(state["last_recovery"]["rank"], rank, state["last_recovery"])
-            self.assertIsNone(state["last_recovery"]["recomputed_ms"])
-            self.assertFalse(set(old) & {r["pid"] for r in state["ranks"]})
-            all_gone(old, 0)
+        """(d): noticed without a request."""
+        epoch = 1
+        for kind in KINDS:
+            for rank in range(3):
+                with self.subTest(kind=kind, rank=rank):
+                    old = self.server.rank_pids()
+                    strike(kind, old[rank])
+                    state = self.server.wait_ready(DEADLINE_S, epoch)
+                    self.assertEqual(state["epoch"], epoch := epoch + 1)
+                    if kind != "cut":
+                        self.assertEqual(state["last_recovery"]["rank"], rank, state["last_recovery"])
+                    self.assertRegex(state["last_recovery"]["cause"], CAUSES[kind])
+                    self.assertIsNone(state["last_recovery"]["recomputed_ms"])
+                    self.assertFalse(set(old) & {r["pid"] for r in state["ranks"]})
+                    all_gone(old, 0)
         metrics = self.server.metrics()
-        self.assertEqual(metrics["lariat_epoch"], 4)
-        self.assertEqual(metrics['lariat_rank_restarts_total{rank="2"}'], 3)
-        self.assertEqual(metrics["lariat_worker_restarts_total"], 3)
+        self.assertEqual(metrics["lariat_epoch"], epoch)
+        self.assertEqual(metrics['lariat_rank_restarts_total{rank="2"}'], epoch - 1)
+        self.assertEqual(metrics["lariat_worker_restarts_total"], epoch - 1)
         self.assertLess(metrics['lariat_rank_heartbeat_age_seconds{rank="0"}'], 2)
         self.server.stop()
 
@@ -201,7 +208,7 @@ class Starting(unittest.TestCase):
         server = Server([*FLAGS, *flags], LOGS / "failures-server.log", wait=False)
         self.addCleanup(server.__exit__, Fault, None, None)
         server.port = eventually(30, server.port_of_socket, "a port")
-        pids = eventually(30, lambda: p if len(p := children_of(server.pid)) == 3 else None, "three ranks")
+        pids = eventually(30, lambda: p if len(p := ranks_of(server.pid)) == 3 else None, "three ranks")
         return server, pids
 
     def test_a_rank_killed(self):
@@ -227,6 +234,16 @@ class Starting(unittest.TestCase):
                 self.assertRegex(server.log_text(), f"rank {rank} .*signal 9")
                 all_gone(pids, 0)
                 self.assertEqual(server.leftovers(), [])
+
+    def test_a_rank_stopped_without_restarts(self):
+        """(e): one that never joins is waited for until the limit, and named."""
+        server, pids = self.starting("--max-restarts", "0")
+        os.kill(pids[1], signal.SIGSTOP)
+        server.process.wait(timeout=30 + DEADLINE_S)
+        self.assertEqual(server.process.returncode, 1)
+        self.assertRegex(server.log_text(), "rank 1 .*(no sign of life|no heartbeat)")
+        all_gone(pids, 0)
+        self.assertEqual(server.leftovers(), [])
 
     def test_health_tells_what_forming_waits_for(self):
         server, pids = self.starting()

@@ -53,6 +53,21 @@ def children_of(parent):
     return sorted(int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and process_parent(p.name) == parent)
 
 
+def rank_of(pid):
+    """By its command line; None before it has one. Process numbers tell nothing: they begin anew now and then."""
+    try:
+        args = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(args[args.index("--rank") + 1]) if "--rank" in args else None
+
+
+def ranks_of(head):
+    """The pids of a head's ranks by rank, as far as they have begun."""
+    pids = {rank_of(pid): pid for pid in children_of(head)}
+    return [pids[rank] for rank in sorted(r for r in pids if r is not None)]
+
+
 def cpu_seconds(pid):
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -270,6 +270,28 @@ TEST(GlooLoss, CutConnectionEndsTheGroupForAll) {
   for (size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.report(r), "");
 }
 
+TEST(GlooLoss, ACutConnectionIsKnownToAllWithoutACall) {
+  const TempDir dir;
+  Processes ranks;
+  for (int32_t r = 0; r < 3; ++r) {
+    ranks.start([&, r]() -> std::string {
+      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
+      FAIL_UNLESS(groups->ring->health().ok());
+      if (r == 1) FAIL_UNLESS(cut_a_connection());
+      const auto until = CommClock::now() + 10s;
+      Status health = Ok{};
+      while ((health = groups->world->health()).ok() && CommClock::now() < until) std::this_thread::yield();
+      FAIL_UNLESS(!health.ok() && health.error().code == Errc::kUnavailable);
+      FAIL_UNLESS(health.error().param.starts_with("rank "), health.error().message);
+      FAIL_UNLESS(!groups->ring->health().ok(), "one group of a mesh fails as all do");
+      return "";
+    });
+  }
+  for (size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.report(r), "");
+}
+
 TEST_P(GlooLossBySize, SizesThatDisagreeEndInADeadline) {
   const TempDir dir;
   Processes ranks;

@@ -30,6 +30,7 @@ class GlooGroup : public Group {
   PendingPtr reduce_scatter_sum(const float* data, int64_t n, float* out, Device device) override;
   PendingPtr broadcast(void* data, size_t bytes, int32_t root, Device device) override;
   PendingPtr barrier() override;
+  Status health() override { return mesh_->health(); }
   void abort(Error why) override;
 
  private:

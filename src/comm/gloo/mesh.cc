@@ -70,7 +70,7 @@ Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, con
       if (!moved && !open) open = &t;
     }
     if (!open) break;
-    LARIAT_RETURN_IF_ERROR(heed_news());
+    LARIAT_RETURN_IF_ERROR(health());
     const auto now = CommClock::now();
     if (now < spin_until) {
       relax();
@@ -96,7 +96,7 @@ Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, con
 }
 
 Status Mesh::post(std::span<Transfer> transfers) {
-  LARIAT_RETURN_IF_ERROR(heed_news());
+  LARIAT_RETURN_IF_ERROR(health());
   // A send that finds no room is tried again when it is waited for, as every transfer is.
   for (Transfer& transfer : transfers) {
     if (small(transfer) && transfer.send()) LARIAT_RETURN_IF_ERROR(move_mail(transfer));
@@ -137,7 +137,7 @@ Status Mesh::wait(std::span<Transfer> transfers, Deadline deadline, const What& 
       case WaitEnd::kDone:
         continue;
       case WaitEnd::kNews:
-        return heed_news();
+        return health();
       case WaitEnd::kDeadline:
         die(timed_out(transfer, what()));
         return death();
@@ -158,7 +158,7 @@ Error Mesh::timed_out(const Transfer& transfer, const std::string& what) const {
   return make_error(Errc::kDeadlineExceeded, std::move(text), rank_name(blamed));
 }
 
-Status Mesh::heed_news() {
+Status Mesh::health() {
   if (!dead()) {
     const std::optional<Error> news = lookout_ ? lookout_->news() : std::nullopt;
     if (!news) return Ok{};

@@ -31,7 +31,7 @@ class Meeting;
 // every peer in an obituary, for which each rank has a receive posted from the start, on a connection of its
 // own; a peer killed outright shows as that receive's failure. The lookout watches those.
 //
-// post, wait are for one thread; abort is for any.
+// post, wait are for one thread; health, abort are for any.
 class Mesh {
  public:
   using What = std::function<std::string()>;
@@ -48,6 +48,8 @@ class Mesh {
   // Until all are done. After an error nobody touches their memory once they are destroyed. `what` describes
   // the call in the error of a deadline.
   Status wait(std::span<Transfer> transfers, Deadline deadline, const What& what);
+  // Dies of what the lookout has seen, if anything.
+  Status health();
   void abort(const Error& why) { die(why); }
   bool dead() const { return dead_flag_.load(); }
 
@@ -60,8 +62,6 @@ class Mesh {
   Result<bool> move_mail(Transfer& transfer);
   Status wait_for_mail(std::span<Transfer> transfers, Deadline deadline, const What& what);
   Error timed_out(const Transfer& transfer, const std::string& what) const;
-  // Dies of what the lookout has seen, if anything.
-  Status heed_news();
   void die(const Error& why);
   // With the death lock held. When it returns, the peers have been told and, unless orderly, every connection
   // is closed.

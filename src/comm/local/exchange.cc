@@ -160,6 +160,13 @@ void Exchange::retire(const ExchangeOpPtr& op) {
   while (op->copying > 0) block(lock, rank, CommClock::now() + std::chrono::hours(1));
 }
 
+Status Exchange::health(int32_t group, int32_t member) {
+  const Lock lock(mutex_);
+  const Seat& me = seat(circle(group).members[static_cast<size_t>(member)]);
+  if (me.dead) return *me.dead;
+  return Ok{};
+}
+
 void Exchange::abort(int32_t group, int32_t member, Error why) {
   Lock lock(mutex_);
   const int32_t rank = circle(group).members[static_cast<size_t>(member)];

@@ -70,6 +70,7 @@ class Exchange {
   bool done(const ExchangeOpPtr& op);
   // Waits for copies in progress only; the op must be done or its rank dead.
   void retire(const ExchangeOpPtr& op);
+  Status health(int32_t group, int32_t member);
   void abort(int32_t group, int32_t member, Error why);
 
  protected:

@@ -151,6 +151,7 @@ TEST(LocalGroup, DeadlineNamesTheRankThatIsMissing) {
     const auto since = CommClock::now();
     EXPECT_FALSE(g.barrier()->wait(CommClock::now() + 60s).ok());
     EXPECT_LT(CommClock::now() - since, 10s);
+    EXPECT_FALSE(g.health().ok());
   });
 }
 

@@ -26,6 +26,7 @@ class MemberGroup : public Group {
   PendingPtr reduce_scatter_sum(const float* data, int64_t n, float* out, Device device) override;
   PendingPtr broadcast(void* data, size_t bytes, int32_t root, Device device) override;
   PendingPtr barrier() override;
+  Status health() override { return exchange_->health(group_, member_); }
   void abort(Error why) override { exchange_->abort(group_, member_, std::move(why)); }
 
  private:

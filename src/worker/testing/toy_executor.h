@@ -20,6 +20,7 @@ struct ToyOptions {
   std::chrono::microseconds per_token{0};  // of waiting, as a stand-in for compute
   // Runs before each step, on the compute thread; throws, stalls, kills or changes nothing.
   std::function<void(const StepPlan&)> before_step;
+  std::function<Status()> health;  // what it says of itself between steps; nothing: well
 };
 
 class ToyExecutor final : public StepExecutor {
@@ -28,6 +29,7 @@ class ToyExecutor final : public StepExecutor {
 
   Hello hello() const override;
   Result<StepOutcome> run(const StepPlan& plan, const ProgressFn& progress) override;
+  Status health() override { return options_.health ? options_.health() : Ok{}; }
 
   // The tokens this model gives to a prompt on its own, greedy or keyed: what any disturbed run must equal.
   // Ends after max_tokens or with the first of end_ids, which is included.
