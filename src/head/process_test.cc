@@ -193,6 +193,23 @@ TEST_F(ProcessTest, AStallLeavesEveryThreadsStackAndExitCode70AndTheStreamGoesOn
   EXPECT_NE(log.find("exit code 70"), std::string::npos) << log;
 }
 
+TEST_F(ProcessTest, ARankThatThrowsSaysWhatAndTheStreamGoesOn) {
+  options_.args = [](Epoch epoch) {
+    return epoch == Epoch(1) ? std::vector<std::string>{"throw_at_pos=12"} : std::vector<std::string>{};
+  };
+  start_ready();
+  const GenerateRequest r = request_of("a", prompt_of(5, 1), 20);
+  Collected got;
+  ASSERT_TRUE(engine_->submit(r, got.sink()).ok());
+  ASSERT_TRUE(got.wait_done());
+  EXPECT_EQ(got.choice().tokens, expected(r, kVocab)) << got.choice().error.message;
+  const EngineState s = engine_->state();
+  EXPECT_EQ(s.epoch, 2u);
+  ASSERT_TRUE(s.last_recovery);
+  EXPECT_NE(s.last_recovery->cause.find("a kernel that gave up"), std::string::npos) << s.last_recovery->cause;
+  EXPECT_NE(s.last_recovery->cause.find("exit code 1"), std::string::npos) << s.last_recovery->cause;
+}
+
 TEST_F(ProcessTest, AModelThatCannotBeLoadedFailsTheEngineWithTheReasonAtOnce) {
   options_.args = [](Epoch) {
     return std::vector<std::string>{"load_error=model.safetensors: header of 2^63 bytes"};

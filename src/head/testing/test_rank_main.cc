@@ -3,6 +3,7 @@
 #include <atomic>
 #include <charconv>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -58,9 +59,11 @@ int rank_main(const Arguments& args) {
   toy.per_token = std::chrono::microseconds(args.number("token_us", 0));
   const int spin_at = args.number("spin_at_pos", -1);
   const int exit_at = args.number("exit_at_pos", -1);
-  toy.before_step = [spin_at, exit_at](const StepPlan& plan) {
+  const int throw_at = args.number("throw_at_pos", -1);
+  toy.before_step = [spin_at, exit_at, throw_at](const StepPlan& plan) {
     if (plan.rows[0].pos0 == spin_at) spin_forever_in_a_named_function();
     if (plan.rows[0].pos0 == exit_at) _exit(3);
+    if (plan.rows[0].pos0 == throw_at) throw std::runtime_error("a kernel that gave up");
   };
   if (args.number("exit_early", 0) != 0) return args.number("exit_early", 0);
   return run_worker(options, [&](const LoadProgressFn& progress) -> Result<std::unique_ptr<StepExecutor>> {
