@@ -156,9 +156,9 @@ std::vector<int32_t> read_int_list(const OptionValues& v, std::string_view name,
   return list;
 }
 
-std::string read_text(const OptionValues& v, std::string_view name, std::string fallback) {
+std::string read_text(const OptionValues& v, std::string_view name, std::string_view fallback) {
   const auto* given = v.find(name);
-  return given ? given->text : std::move(fallback);
+  return given ? given->text : std::string(fallback);
 }
 
 bool read_flag(const OptionValues& v, std::string_view name) {

@@ -63,7 +63,7 @@ int read_choice(const OptionValues& v, std::string_view name, std::initializer_l
 // "3,1"
 std::vector<int32_t> read_int_list(const OptionValues& v, std::string_view name, IntRange range,
                                    Faults& faults);
-std::string read_text(const OptionValues& v, std::string_view name, std::string fallback);
+std::string read_text(const OptionValues& v, std::string_view name, std::string_view fallback);
 bool read_flag(const OptionValues& v, std::string_view name);
 
 // "4096", "4K", "1.5GiB". nullopt if it is none of these or does not fit in 63 bits.

@@ -76,7 +76,7 @@ Status HttpServer::Impl::listen() {
 
 void HttpServer::Impl::serve() {
   open_ = 1;
-  asio::co_spawn(state_.io, accept_loop(), [this](std::exception_ptr) { on_closed(nullptr); });
+  asio::co_spawn(state_.io, accept_loop(), [this](const std::exception_ptr&) { on_closed(nullptr); });
   thread_ = std::thread([this] {
     const auto work = asio::make_work_guard(state_.io);
     state_.io.run();
@@ -122,7 +122,7 @@ void HttpServer::Impl::admit(tcp::socket socket) {
     const std::lock_guard lock(mutex_);
     ++open_;
   }
-  asio::co_spawn(state_.io, connection->run(), [this, connection](std::exception_ptr fault) {
+  asio::co_spawn(state_.io, connection->run(), [this, connection](const std::exception_ptr& fault) {
     // Only running out of memory gets here; this client's connection ends, the others go on.
     if (fault) log_error("a connection ended by an exception");
     connection->close();

@@ -5,6 +5,8 @@
 namespace lariat {
 namespace {
 
+using namespace std::string_literals;
+
 using ::testing::HasSubstr;
 
 TEST_F(HttpServerTest, OneByteAtATime) {
@@ -98,9 +100,8 @@ TEST_F(HttpServerTest, BrokenRequests) {
   for (const std::string& bytes :
        {std::string("nonsense\r\n\r\n"), std::string("GET\r\n\r\n"),
         std::string("GET /health HTTP/2.0\r\n\r\n"),
-        std::string("GET /health HTTP/1.1\r\nbroken header\r\n\r\n"),
-        std::string("GE\0T /health HTTP/1.1\r\n\r\n", 26), std::string("GET /hea\0lth HTTP/1.1\r\n\r\n", 26),
-        std::string("GET /health HTTP/1.1\r\nA: \0\r\n\r\n", 29),
+        std::string("GET /health HTTP/1.1\r\nbroken header\r\n\r\n"), "GE\0T /health HTTP/1.1\r\n\r\n"s,
+        "GET /hea\0lth HTTP/1.1\r\n\r\n"s, "GET /health HTTP/1.1\r\nA: \0\r\n\r\n"s,
         std::string("GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n"),
         std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\r\n\r\n", 14),
         std::string("POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),

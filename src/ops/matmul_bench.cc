@@ -37,7 +37,7 @@ double fma_probe(float* sink) {
   const auto b = hn::Set(d, sink[1]);
   for (int64_t s = 0; s < kSteps; ++s) {
     LARIAT_UNROLL
-    for (size_t i = 0; i < kChains; ++i) acc[i] = hn::MulAdd(acc[i], a, b);
+    for (F32Vec& sum : acc) sum = hn::MulAdd(sum, a, b);
   }
   auto sum = acc[0];
   LARIAT_UNROLL
@@ -51,7 +51,7 @@ void read_probe(const float* p, int64_t n, float* sink) {
   const F32Tag d;
   F32Vec sum[4];
   LARIAT_UNROLL
-  for (size_t i = 0; i < 4; ++i) sum[i] = hn::Zero(d);
+  for (F32Vec& part : sum) part = hn::Zero(d);
   for (int64_t k = 0; k + static_cast<int64_t>(4 * kLanes) <= n; k += static_cast<int64_t>(4 * kLanes)) {
     LARIAT_UNROLL
     for (size_t i = 0; i < 4; ++i) sum[i] = hn::Or(sum[i], hn::LoadU(d, p + k + i * kLanes));
@@ -200,12 +200,12 @@ void bench_gemm(int threads) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
       weights.push_back(random_weights(dtype, s.n, s.k));
     for (const Weights& w : weights)
-      runs.push_back([&, packed = w.packed] {
+      runs.emplace_back([&, packed = w.packed] {
         matmul(*stream,
                {.x = x.data(), .x_stride = s.k, .t = s.t, .w = packed, .out = out.data(), .out_stride = s.n});
       });
     OneDnnProduct rival(x, s.t, s.n, s.k);
-    runs.push_back([&] { rival.run(); });
+    runs.emplace_back([&] { rival.run(); });
     const std::vector<double> best = best_of(threads, 30, runs);
     const double flops = 2.0 * static_cast<double>(s.t * s.k * s.n);
     const double peak = peak_flops / best[0];
@@ -247,7 +247,7 @@ void bench_gemv(int threads) {
         }
       }};
       for (const int64_t t : {1, 2, 4, 8})
-        runs.push_back([&, t] {
+        runs.emplace_back([&, t] {
           for (const Weights& w : weights)
             matmul(*stream,
                    {.x = x.data(), .x_stride = k, .t = t, .w = w.packed, .out = out.data(), .out_stride = n});

@@ -9,7 +9,7 @@ Result<PageAllocator> PageAllocator::create(int32_t pages_total) {
   PageAllocator a;
   a.holders_.assign(static_cast<size_t>(pages_total), 0);
   a.free_.reserve(static_cast<size_t>(pages_total));
-  for (int32_t page = pages_total - 1; page >= 0; --page) a.free_.push_back(PageId(page));
+  for (int32_t page = pages_total - 1; page >= 0; --page) a.free_.emplace_back(page);
   return a;
 }
 

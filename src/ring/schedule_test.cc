@@ -248,7 +248,7 @@ class QueryRing {
       case QueryKind::kPostQueries:
         EXPECT_FALSE(m.queries_flying);
         EXPECT_NE(op.buffer, op.send_buffer);
-        q_links_[me].push_back({m.queries.at(op.send_buffer), op.send_tokens});
+        q_links_[me].emplace_back(m.queries.at(op.send_buffer), op.send_tokens);
         m.queries_flying = op;
         break;
       case QueryKind::kWaitQueries:
@@ -273,7 +273,7 @@ class QueryRing {
       case QueryKind::kPostPartial:
         EXPECT_FALSE(m.partial_flying);
         EXPECT_NE(op.buffer, op.send_buffer);
-        p_links_[me].push_back({m.partials[op.send_buffer], op.send_tokens});
+        p_links_[me].emplace_back(m.partials[op.send_buffer], op.send_tokens);
         m.partial_flying = op;
         break;
       case QueryKind::kWaitPartial:

@@ -7,14 +7,15 @@
 
 #include "head/testing/test_processes.h"
 
-int main(int argc, char** argv) {
-  using namespace lariat;
+namespace lariat {
+namespace {
+
+int head_main(int argc, char** argv) {
   if (argc < 2) return 2;
   ProcessEngineOptions options;
   options.program = argv[1];
   options.engine.sched.context = 4096;
-  const std::vector<std::string> more(argv + 2, argv + argc);
-  options.args = [more](Epoch) { return more; };
+  options.args = [more = std::vector<std::string>(argv + 2, argv + argc)](Epoch) { return more; };
   auto engine = make_process_engine(options);
   if (!engine.ok()) return 1;
   (*engine)->start();
@@ -28,4 +29,11 @@ int main(int argc, char** argv) {
     usleep(10'000);
   }
   return 1;
+}
+
+}  // namespace
+}  // namespace lariat
+
+int main(int argc, char** argv) {
+  return lariat::head_main(argc, argv);
 }

@@ -22,7 +22,7 @@ float sum_of_squares(const float* HWY_RESTRICT x, int64_t d) {
   const F32Tag tag;
   F32Vec sums[kVecs];
   LARIAT_UNROLL
-  for (size_t j = 0; j < kVecs; ++j) sums[j] = hn::Zero(tag);
+  for (F32Vec& sum : sums) sum = hn::Zero(tag);
   int64_t i = 0;
   for (; i + kSums <= d; i += kSums) {
     LARIAT_UNROLL

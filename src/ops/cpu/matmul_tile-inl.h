@@ -49,17 +49,17 @@ struct Tile {
 template <size_t MR, size_t NP, typename W>
 HWY_INLINE void tile_step(const W* HWY_RESTRICT w, int64_t panel_stride, const float* HWY_RESTRICT x,
                           int64_t x_stride, F32Vec (&acc)[MR][NP * kPanelVecs]) {
-  constexpr size_t NV = NP * kPanelVecs;
+  constexpr size_t kVecs = NP * kPanelVecs;
   const F32Tag d;
-  F32Vec b[NV];
+  F32Vec b[kVecs];
   LARIAT_UNROLL
-  for (size_t j = 0; j < NV; ++j)
+  for (size_t j = 0; j < kVecs; ++j)
     b[j] = load_widen(w + static_cast<int64_t>(j / kPanelVecs) * panel_stride + j % kPanelVecs * kLanes);
   LARIAT_UNROLL
   for (size_t i = 0; i < MR; ++i) {
     const F32Vec a = hn::Set(d, x[static_cast<int64_t>(i) * x_stride]);
     LARIAT_UNROLL
-    for (size_t j = 0; j < NV; ++j) acc[i][j] = hn::MulAdd(a, b[j], acc[i][j]);
+    for (size_t j = 0; j < kVecs; ++j) acc[i][j] = hn::MulAdd(a, b[j], acc[i][j]);
   }
 }
 
@@ -80,13 +80,13 @@ HWY_INLINE void prefetch_weights(const W* w, int64_t panel_stride) {
 // kFromMemory: the weights are read for the first time, not from scratch.
 template <size_t MR, size_t NP, bool kFromMemory, typename W>
 HWY_NOINLINE void run_tile(const Tile<W>& t) {
-  constexpr size_t NV = NP * kPanelVecs;
+  constexpr size_t kVecs = NP * kPanelVecs;
   const F32Tag d;
-  F32Vec acc[MR][NV];
+  F32Vec acc[MR][kVecs];
   LARIAT_UNROLL
   for (size_t i = 0; i < MR; ++i) {
     LARIAT_UNROLL
-    for (size_t j = 0; j < NV; ++j)
+    for (size_t j = 0; j < kVecs; ++j)
       acc[i][j] = t.resume ? hn::LoadU(d, t.acc + i * t.acc_stride + j * kLanes) : hn::Zero(d);
   }
   const W* HWY_RESTRICT w = t.w;
@@ -104,7 +104,7 @@ HWY_NOINLINE void run_tile(const Tile<W>& t) {
   LARIAT_UNROLL
   for (size_t i = 0; i < MR; ++i) {
     LARIAT_UNROLL
-    for (size_t j = 0; j < NV; ++j) hn::StoreU(acc[i][j], d, t.acc + i * t.acc_stride + j * kLanes);
+    for (size_t j = 0; j < kVecs; ++j) hn::StoreU(acc[i][j], d, t.acc + i * t.acc_stride + j * kLanes);
   }
 }
 

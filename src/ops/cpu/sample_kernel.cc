@@ -35,7 +35,7 @@ HWY_INLINE double sum_wide(F32Vec v) {
   HWY_ALIGN float lanes[kLanes];
   hn::Store(v, F32Tag(), lanes);
   double sum = 0;
-  for (size_t i = 0; i < kLanes; ++i) sum += static_cast<double>(lanes[i]);
+  for (const float lane : lanes) sum += static_cast<double>(lane);
   return sum;
 }
 
