@@ -206,7 +206,8 @@ TEST_F(ProcessTest, ARankThatThrowsSaysWhatAndTheStreamGoesOn) {
   const EngineState s = engine_->state();
   EXPECT_EQ(s.epoch, 2u);
   ASSERT_TRUE(s.last_recovery);
-  EXPECT_NE(s.last_recovery->cause.find("a kernel that gave up"), std::string::npos) << s.last_recovery->cause;
+  EXPECT_NE(s.last_recovery->cause.find("a kernel that gave up"), std::string::npos)
+      << s.last_recovery->cause;
   EXPECT_NE(s.last_recovery->cause.find("exit code 1"), std::string::npos) << s.last_recovery->cause;
 }
 

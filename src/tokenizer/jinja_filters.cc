@@ -198,7 +198,8 @@ Value map(Context& c, const Value& self, const Args& a) {
     const Value* otherwise = a.get(SIZE_MAX, "default");
     for (const Value& v : c.elements(self)) {
       Value found = attribute_path(c, v, a.text(SIZE_MAX, "attribute").bytes);
-      out.push_back(found.is_undefined() && otherwise ? *otherwise : std::move(found));
+      if (found.is_undefined() && otherwise) found = *otherwise;
+      out.push_back(std::move(found));
     }
     return c.list(std::move(out));
   }

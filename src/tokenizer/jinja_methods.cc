@@ -258,7 +258,9 @@ bool is_alnum(char32_t c) {
 // --- dicts, lists, loops
 
 const Dict& dict_of(const Value& self) {
-  return self.ns() ? self.ns()->dict : *self.dict();
+  const Dict* dict = self.ns() ? &self.ns()->dict : self.dict();
+  LARIAT_CHECK(dict != nullptr, "a method of dicts, called on something else");
+  return *dict;
 }
 
 Value dict_get(Context&, const Value& self, const Args& a) {

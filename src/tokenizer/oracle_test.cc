@@ -34,7 +34,10 @@ std::string base64_decode(const std::string& text) {
   for (const char c : text) {
     if (c == '=') break;
     bits = (bits << 6) | static_cast<uint32_t>(kAlphabet.find(c));
-    if ((have += 6) >= 8) out += static_cast<char>(static_cast<unsigned char>((bits >> (have -= 8)) & 0xFF));
+    have += 6;
+    if (have < 8) continue;
+    have -= 8;
+    out += static_cast<char>(static_cast<unsigned char>((bits >> have) & 0xFF));
   }
   return out;
 }
