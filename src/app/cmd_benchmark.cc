@@ -53,6 +53,8 @@ BenchOptions read_bench_options(const OptionValues& v, Faults& faults) {
   out.repeat = static_cast<int32_t>(read_int(v, "repeat", 3, {1, 1000}, faults));
   out.warmup = static_cast<int32_t>(read_int(v, "warmup", 1, {0, 1000}, faults));
   out.json_out = read_text(v, "json-out", "");
+  if (!out.json_out.empty() && !std::ofstream(out.json_out, std::ios::app))
+    faults.add("--json-out: cannot write " + out.json_out);
   if (out.pp.empty() && out.tg == 0) faults.add("nothing to measure: give --pp N,.. or --tg N or both");
   return out;
 }
@@ -220,7 +222,7 @@ void print_run(const Measured& m) {
 }  // namespace
 
 Result<int> cmd_bench(const OptionValues& values) {
-  Faults faults;
+  Faults faults(values);
   const ModelOptions model_options = read_model_options(values, faults);
   LayoutOptions layout = read_layout_options(values, faults);
   const BenchOptions options = read_bench_options(values, faults);

@@ -9,7 +9,7 @@
 namespace lariat {
 
 Result<int> cmd_inspect(const OptionValues& values) {
-  Faults faults;
+  Faults faults(values);
   const ModelOptions options = read_model_options(values, faults);
   if (!faults.empty()) return faults.error();
   LARIAT_ASSIGN(const ModelFiles files, open_files(options, std::nullopt));

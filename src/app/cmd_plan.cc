@@ -74,7 +74,7 @@ void print_text(const Capacity& c, const NetBytes& net, const LayoutOptions& lay
 }  // namespace
 
 Result<int> cmd_plan(const OptionValues& values) {
-  Faults faults;
+  Faults faults(values);
   const ModelOptions model_options = read_model_options(values, faults);
   const LayoutOptions layout = read_layout_options(values, faults);
   if (!faults.empty()) return faults.error();

@@ -148,7 +148,7 @@ void follow(Answer& answer, const Engine& engine, bool print) {
 }  // namespace
 
 Result<int> cmd_run(const OptionValues& values) {
-  Faults faults;
+  Faults faults(values);
   const ModelOptions model = read_model_options(values, faults);
   const LayoutOptions layout = read_layout_options(values, faults);
   const RunOptions options = read_run_options(values, faults);

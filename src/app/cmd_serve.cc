@@ -1,5 +1,6 @@
 // lariat serve: the head process. Listens once the ranks are ready; SIGTERM and SIGINT drain.
 #include <fmt/core.h>
+#include <malloc.h>
 #include <pthread.h>
 
 #include <csignal>
@@ -58,10 +59,18 @@ void end_at_next_signal(sigset_t end_signals) {
 }  // namespace
 
 Result<int> cmd_serve(const OptionValues& values) {
-  Faults faults;
+  Faults faults(values);
   const ModelOptions model = read_model_options(values, faults);
   const LayoutOptions layout = read_layout_options(values, faults);
   const ServeOptions options = read_serve_options(values, faults);
+  // A rank that waits for a stuck one is told before its own watchdog takes the wait for a fault of its own.
+  if (layout.layout().world() > 1 &&
+      options.stall_timeout_s * 1000 <= static_cast<double>(layout.comm_timeout.count())) {
+    faults.add(
+        fmt::format("--stall-timeout {} must be longer than --comm-timeout {}: ranks wait that long for one "
+                    "that is stuck",
+                    options.stall_timeout_s, static_cast<double>(layout.comm_timeout.count()) / 1000));
+  }
   HttpOptions http;
   http.host = options.host;
   http.port = options.port;
@@ -79,6 +88,9 @@ Result<int> cmd_serve(const OptionValues& values) {
     return cmd_plan(values);
   }
 
+  // Bodies of requests are returned to the system when they go. By itself the allocator would learn from the
+  // first that such sizes are common, and keep them.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
   const sigset_t end_signals = block_end_signals();
   LARIAT_ASSIGN(const auto served, start_served(model, layout, options));
   print_plan(*served, layout);

@@ -11,7 +11,7 @@
 namespace lariat {
 
 Result<int> cmd_tokenize(const OptionValues& values) {
-  Faults faults;
+  Faults faults(values);
   const ModelOptions options = read_model_options(values, faults);
   const auto* text = values.find("text");
   if (!text) faults.add("no text: lariat tokenize MODEL TEXT");

@@ -28,7 +28,7 @@ void print_json(const VerifyReport& report, const LayoutOptions& layout, double 
 }  // namespace
 
 Result<int> cmd_verify(const OptionValues& values) {
-  Faults faults;
+  Faults faults(values);
   const ModelOptions model_options = read_model_options(values, faults);
   const LayoutOptions layout = read_layout_options(values, faults);
   const RankTransport transport = read_rank_transport(

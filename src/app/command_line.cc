@@ -1,6 +1,7 @@
 #include "app/command_line.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <CLI/CLI.hpp>
@@ -34,6 +35,7 @@ struct Command {
 void declare(CLI::App& root, const CommandSpec& spec, Command& command) {
   command.spec = &spec;
   command.app = root.add_subcommand(spec.name, spec.help);
+  command.app->allow_extras();  // reported with the other faults, see collect()
   if (spec.hidden) command.app->group("");
   if (*spec.examples) command.app->footer(std::string("Examples:\n") + spec.examples);
   if (spec.takes_model) {
@@ -70,17 +72,17 @@ std::string toml_text(const toml::node& node, bool& usable) {
   return {};
 }
 
-// Every key must be an option of this command; faults are returned one a line.
-std::string read_config(const std::string& path, const Command& command, OptionValues& values) {
+// Every key must be an option of this command; one that is not becomes a misfit.
+void read_config(const std::string& path, const Command& command, OptionValues& values) {
   const auto text = read_file(path, 1 << 20);
-  if (!text.ok()) return "--config: " + text.error().message;
+  if (!text.ok()) return values.add_misfit("--config: " + text.error().message);
   toml::table table;
   try {
     table = toml::parse(*text, path);
   } catch (const toml::parse_error& e) {
-    return fmt::format("{}:{}:{}: {}", path, e.source().begin.line, e.source().begin.column, e.description());
+    return values.add_misfit(
+        fmt::format("{}:{}:{}: {}", path, e.source().begin.line, e.source().begin.column, e.description()));
   }
-  std::string faults;
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     const auto known = std::find_if(command.options.begin(), command.options.end(),
@@ -88,14 +90,13 @@ std::string read_config(const std::string& path, const Command& command, OptionV
     bool usable = true;
     const std::string value = toml_text(node, usable);
     if (name != "model" && (known == command.options.end() || name == "config")) {
-      faults += fmt::format("{}: '{}' is no option of {}\n", path, name, command.spec->name);
+      values.add_misfit(fmt::format("{}: '{}' is no option of {}", path, name, command.spec->name));
     } else if (!usable) {
-      faults += fmt::format("{}: {}: a table or date is no value of an option\n", path, name);
+      values.add_misfit(fmt::format("{}: {}: a table or date is no value of an option", path, name));
     } else {
       values.set(name, value, path + ": " + name);
     }
   }
-  return faults;
 }
 
 CommandLine early(std::string text, int code) {
@@ -116,10 +117,11 @@ CommandLine collect(const Command& command) {
     if (!s.option->count()) continue;
     parsed.values.set(s.spec->flag, s.spec->value ? s.text : "true", std::string("--") + s.spec->flag);
   }
-  if (const auto* config = parsed.values.find("config")) {
-    const std::string faults = read_config(config->text, command, parsed.values);
-    if (!faults.empty()) return early(faults, 2);
+  if (const auto extras = command.app->remaining(); !extras.empty()) {
+    parsed.values.add_misfit(
+        fmt::format("not expected: {}; see lariat {} --help", fmt::join(extras, " "), command.spec->name));
   }
+  if (const auto* config = parsed.values.find("config")) read_config(config->text, command, parsed.values);
   CommandLine line;
   line.command = std::move(parsed);
   return line;

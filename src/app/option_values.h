@@ -25,14 +25,19 @@ class OptionValues {
   // Keeps the first value set: the command line is read before the file.
   void set(const std::string& name, std::string text, std::string origin);
   const Value* find(std::string_view name) const;
+  // What was given and is no option at all; told with the faults of those that are.
+  void add_misfit(std::string fault) { misfits_.push_back(std::move(fault)); }
+  const std::vector<std::string>& misfits() const { return misfits_; }
 
  private:
   std::map<std::string, Value, std::less<>> values_;
+  std::vector<std::string> misfits_;
 };
 
 // Faults of a configuration, reported together (exit code 2).
 class Faults {
  public:
+  explicit Faults(const OptionValues& given) : faults_(given.misfits()) {}
   void add(std::string fault) { faults_.push_back(std::move(fault)); }
   bool empty() const { return faults_.empty(); }
   // kInvalidArgument with one line a fault.

@@ -53,7 +53,14 @@ void sweep(const fs::path& root) {
 }  // namespace
 
 Result<PrivateDir> PrivateDir::create() {
-  return create(fs::temp_directory_path());
+  std::error_code failed;
+  const fs::path root = fs::temp_directory_path(failed);
+  if (failed) {
+    const char* given = std::getenv("TMPDIR");
+    return make_error(Errc::kUnavailable, fmt::format("no folder for temporary files: {}: {}",
+                                                      given ? given : "/tmp", failed.message()));
+  }
+  return create(root);
 }
 
 Result<PrivateDir> PrivateDir::create(const fs::path& root) {

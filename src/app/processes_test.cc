@@ -109,6 +109,41 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // One rank of two threads and two of one thread run the same way, so their numbers can be held together.
+TEST(CommandLine, AllFaultsOfAConfigurationAreTold) {
+  const test::TempDir dir;
+  const fs::path config = dir.path() / "lariat.toml";
+  std::ofstream(config) << "colour = 1\nthreads = -1\n";
+  const Ran ran = run_lariat(fmt::format(
+      "serve needle-5m --config {} --foo 1 --port 99999 --host nobody --ranks 2 --stall-timeout 2",
+      config.string()));
+  EXPECT_EQ(ran.exit_code, 2);
+  for (const char* fault :
+       {"'colour' is no option", "threads: '-1'", "not expected: --foo 1", "--port: '99999'",
+        "--host: 'nobody'", "--stall-timeout 2 must be longer than --comm-timeout 10"})
+    EXPECT_NE(ran.err.find(fault), std::string::npos) << fault << " is not in\n" << ran.err;
+}
+
+TEST(CommandLine, ARankRefusesWhatNoHeadWouldSay) {
+  const Ran ran =
+      run_lariat("worker needle-5m --listen 0.0.0.0:1999 --rank 5 --ranks 3 --group-dir /nowhere");
+  EXPECT_EQ(ran.exit_code, 2);
+  for (const char* fault : {"'0.0.0.0:1999' is not unix:PATH", "--rank 5", "'/nowhere' is no folder"})
+    EXPECT_NE(ran.err.find(fault), std::string::npos) << fault << " is not in\n" << ran.err;
+}
+
+TEST(CommandLine, NoFolderForTemporaryFilesIsAnError) {
+  setenv("TMPDIR", "/nonexistent", 1);
+  std::FILE* pipe =
+      popen(fmt::format("exec timeout 60 {} serve needle-5m --ranks 2 --port 0 2>&1", kProgram).c_str(), "r");
+  unsetenv("TMPDIR");
+  ASSERT_TRUE(pipe);
+  char text[4096] = {};
+  const size_t n = std::fread(text, 1, sizeof text - 1, pipe);
+  const int status = pclose(pipe);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  EXPECT_NE(std::string(text, n).find("/nonexistent"), std::string::npos) << text;
+}
+
 TEST(BenchProcesses, EveryRankIsMeasuredAndWeightsAreInMemoryOnce) {
   const test::TempDir dir;
   const fs::path file = dir.path() / "bench.json";

@@ -317,7 +317,9 @@ void RankGroup::take(int32_t rank, const RankFailure& failure) {
 
 // Survivors tell of a dead peer, and often before the peer's own session is seen to break.
 int32_t RankGroup::culprit(int32_t witness, const Error& error) const {
-  if (error.code != Errc::kUnavailable && error.code != Errc::kDeadlineExceeded) return witness;
+  const bool tells = error.code == Errc::kUnavailable || error.code == Errc::kDeadlineExceeded ||
+                     error.code == Errc::kResourceExhausted;
+  if (!tells) return witness;
   for (int32_t rank = 0; rank < options_.world; ++rank)
     if (error.param == fmt::format("rank {}", rank)) return rank;
   return witness;

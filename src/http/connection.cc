@@ -1,5 +1,7 @@
 #include "http/connection.h"
 
+#include <fmt/core.h>
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -32,7 +34,7 @@ ApiError draining_error() {
 }
 
 Connection::Connection(ServerState& server, asio::ip::tcp::socket socket)
-    : server_(server), socket_(std::move(socket)), deadline_(server.io) {}
+    : server_(server), socket_(std::move(socket)), deadline_(server.io), body_(server) {}
 
 void Connection::arm(Ms timeout) {
   timed_out_ = false;
@@ -59,6 +61,7 @@ asio::awaitable<void> Connection::run() {
     const Read read = co_await read_request(parser);
     if (read == Read::kClosed) break;
     if (read == Read::kRequest) co_await serve(parser);
+    body_.hold(0);
     if (status_ != 0) server_.metrics.count_request(endpoint_name(route_.endpoint), status_);
     if (takes_body(route_.endpoint) && status_ == 200) {
       server_.metrics.request_seconds.observe(
@@ -125,6 +128,14 @@ asio::awaitable<Connection::Read> Connection::read_request(RequestParser& parser
         if (!written) co_return Read::kClosed;
       }
       arm(limits.body_timeout);
+    }
+    if (!body_.hold(parser.body_bytes())) {
+      close_ = true;
+      Reply refusal = error_reply(to_api_error(
+          make_error(Errc::kUnavailable,
+                     fmt::format("the server is reading {} bytes of requests already", server_.body_bytes))));
+      co_await send(std::move(refusal));
+      co_return Read::kAnswered;
     }
     if (parser.done()) break;
     if (server_.draining && !started) co_return Read::kClosed;

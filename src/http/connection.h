@@ -33,6 +33,28 @@ struct ServerState {
   HttpMetrics metrics;
   ExchangeTable exchanges;
   bool draining = false;
+  size_t body_bytes = 0;  // held by all connections
+};
+
+// A connection's part of ServerState::body_bytes.
+class BodyHold {
+ public:
+  explicit BodyHold(ServerState& server) : server_(server) {}
+  ~BodyHold() { hold(0); }
+  BodyHold(const BodyHold&) = delete;
+  BodyHold& operator=(const BodyHold&) = delete;
+  // False when that is too much for all; what is held stays as it is then.
+  bool hold(size_t bytes) {
+    const size_t others = server_.body_bytes - bytes_;
+    if (bytes > bytes_ && others + bytes > server_.options.limits.bodies_bytes_max) return false;
+    server_.body_bytes = others + bytes;
+    bytes_ = bytes;
+    return true;
+  }
+
+ private:
+  ServerState& server_;
+  size_t bytes_ = 0;
 };
 
 // What a client hears while the server drains: 503.
@@ -95,6 +117,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool timed_out_ = false;
 
   std::string in_;  // bytes read and not yet taken
+  BodyHold body_;
   RequestHead head_;
   Route route_;
   bool close_ = false;  // after the answer

@@ -1,5 +1,6 @@
 // Answers that the engine makes: whole or streamed, with an eye on whether the client is still there.
 #include <fmt/core.h>
+#include <malloc.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
@@ -39,6 +40,13 @@ struct Current {
   ~Current() { slot = nullptr; }
 };
 
+// Parsed, a large body is many small blocks of memory, which the allocator would keep.
+constexpr size_t kLargeBody = 1 << 20;
+
+void give_back_after(size_t body_bytes) {
+  if (body_bytes > kLargeBody) malloc_trim(0);
+}
+
 std::string sse(std::string_view payload) {
   return fmt::format("data: {}\n\n", payload);
 }
@@ -58,6 +66,7 @@ asio::awaitable<void> Connection::tokenize(std::string body) {
     } else {
       reply = error_reply(answer.error());
     }
+    give_back_after(body.size());
   };
   co_await offload(server_.pool, work);
   co_await send(std::move(reply));
@@ -66,9 +75,13 @@ asio::awaitable<void> Connection::tokenize(std::string body) {
 asio::awaitable<void> Connection::generate(std::string body) {
   const bool chat = route_.endpoint == Endpoint::kChat;
   std::optional<ApiResult<ParsedRequest>> read;
-  auto work = [&] { read = chat ? parse_chat(body, server_.model) : parse_completion(body, server_.model); };
+  auto work = [&] {
+    read = chat ? parse_chat(body, server_.model) : parse_completion(body, server_.model);
+    give_back_after(body.size());
+  };
   co_await offload(server_.pool, work);
   std::string().swap(body);
+  body_.hold(0);
   ApiResult<ParsedRequest>& parsed = *read;
   if (!parsed.ok() || aborted_) {
     Reply refusal = error_reply(parsed.ok() ? draining_error() : parsed.error());

@@ -14,6 +14,7 @@ struct HttpLimits {
 
   size_t header_bytes_max = 16 << 10;
   size_t body_bytes_max = 16 << 20;
+  size_t bodies_bytes_max = 256 << 20;  // of all requests that are being read and parsed
   int connections_max = 1024;
   size_t pending_bytes_max = 4 << 20;  // of a stream that its client does not read
   int send_buffer_bytes = 256 << 10;   // SO_SNDBUF of a connection, 0: the system's

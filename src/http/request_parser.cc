@@ -37,6 +37,11 @@ bool same_word(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::optional<std::string> decode_path(std::string_view target) {
+  // The absolute form, which a server must take too (RFC 9112 §3.2.2).
+  if (const size_t scheme = target.find("://"); scheme != std::string_view::npos && target.front() != '/') {
+    const size_t slash = target.find('/', scheme + 3);
+    target = slash == std::string_view::npos ? "/" : target.substr(slash);
+  }
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
   std::string out;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -73,6 +78,10 @@ std::string RequestParser::take_body() {
   return std::move(impl_->parser.get().body());
 }
 
+size_t RequestParser::body_bytes() const {
+  return impl_->parser.get().body().size();
+}
+
 void RequestParser::fail(int status, std::string message) {
   error_.status = status;
   error_.type = "invalid_request_error";
@@ -93,11 +102,36 @@ void RequestParser::read_head() {
   std::optional<std::string> path = decode_path({target.data(), target.size()});
   if (!path) return fail(400, "the request target has a broken % escape");
   head_.path = std::move(*path);
-  if (message.count(http::field::content_length) > 1) fail(400, "several Content-Length headers");
+  judge_framing();
+}
+
+// Two readers that find different ends of a body take its rest for different requests (RFC 9112 §6.1, §6.3),
+// so whatever this one does not do is refused.
+void RequestParser::judge_framing() {
+  const auto& message = impl_->parser.get();
+  const auto text = [&](http::field f) { return std::string(message[f].data(), message[f].size()); };
+  if (message.count(http::field::content_length) > 1) return fail(400, "several Content-Length headers");
+  if (message.count(http::field::host) > 1) return fail(400, "several Host headers");
+  if (const size_t codings = message.count(http::field::transfer_encoding); codings > 0) {
+    const std::string coding = text(http::field::transfer_encoding);
+    if (codings > 1 || !same_word(coding, "chunked"))
+      return fail(
+          501, fmt::format("the transfer coding '{}' is not supported; chunked is", coding.substr(0, 100)));
+    if (message.count(http::field::content_length) > 0)
+      return fail(400, "both Transfer-Encoding and Content-Length");
+  }
+  const std::string coding = text(http::field::content_encoding);
+  if (!coding.empty() && !same_word(coding, "identity"))
+    fail(415, fmt::format("the content coding '{}' is not supported; send the body as it is",
+                          coding.substr(0, 100)));
 }
 
 size_t RequestParser::feed(std::string_view data) {
   size_t taken = 0;
+  // RFC 9112 §2.2: a client may send an empty line behind the body of its last request.
+  while (!begun_ && data.substr(taken).starts_with("\r\n")) taken += 2;
+  if (taken == data.size() || (!begun_ && data.substr(taken) == "\r")) return taken;
+  begun_ = true;
   while (!failed() && !done()) {
     boost::beast::error_code ec;
     const std::string_view rest = data.substr(taken);

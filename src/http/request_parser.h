@@ -35,19 +35,23 @@ class RequestParser {
   const ApiError& error() const { return error_; }
   const RequestHead& head() const { return head_; }  // once header_done()
   std::string take_body();                           // once done()
+  size_t body_bytes() const;                         // held so far
 
  private:
   struct Impl;
   void fail(int status, std::string message);
   void read_head();
+  void judge_framing();
 
   std::unique_ptr<Impl> impl_;
   const size_t header_bytes_max_, body_bytes_max_;
+  bool begun_ = false;  // past the empty lines that may come before a request
   RequestHead head_;
   ApiError error_;
 };
 
-// The bytes of a target's path with %XX decoded; nullopt if an escape is broken.
+// The bytes of a target's path with %XX decoded, from "/path?query" or "http://host/path?query"; nullopt if
+// an escape is broken.
 std::optional<std::string> decode_path(std::string_view target);
 
 }  // namespace lariat

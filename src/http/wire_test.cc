@@ -107,9 +107,16 @@ TEST_F(HttpServerTest, BrokenRequests) {
         std::string("POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
         std::string("POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"),
         std::string("POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}"),
+        std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+                    "chunked\r\n\r\n0\r\n\r\n"),
+        std::string("POST /tokenize HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}"),
         std::string("POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n")}) {
     expect_error(ask(bytes), 400, bytes);
   }
+  const std::string head = "POST /tokenize HTTP/1.1\r\nHost: x\r\n", body = "Content-Length: 2\r\n\r\n{}";
+  for (const char* coding : {"gzip", "identity", "chunked, gzip", "gzip, chunked"})
+    expect_error(ask(head + "Transfer-Encoding: " + coding + "\r\n\r\n2\r\n{}\r\n0\r\n\r\n"), 501, coding);
+  expect_error(ask(head + "Content-Encoding: gzip\r\n" + body), 415, "gzip");
   expect_error(ask("BREW /health HTTP/1.1\r\n\r\n"), 405, "BREW");
   expect_error(ask("GET /" + std::string(20'000, 'x') + " HTTP/1.1\r\n\r\n"), 431, "long target");
   expect_error(ask(RawClient::get("/health", "A: " + std::string(20'000, 'x') + "\r\n")), 431, "long header");
@@ -117,6 +124,47 @@ TEST_F(HttpServerTest, BrokenRequests) {
   for (int i = 0; i < 3000; ++i) many += "A" + std::to_string(i) + ": x\r\n";
   expect_error(ask(RawClient::get("/health", many)), 431, "many headers");
   expect_healthy();
+}
+
+TEST_F(HttpServerTest, UnusualRequestsThatAreRight) {
+  start({.stop_after = 3});
+  const std::string body = R"({"prompt":"ab"})", length = std::to_string(body.size());
+  EXPECT_EQ(ask("\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("GET http://host:8080/health?q HTTP/1.1\r\nHost: x\r\n\r\n").status, 200);
+  EXPECT_EQ(ask("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Encoding: identity\r\nContent-Length: " +
+                length + "\r\n\r\n" + body)
+                .status,
+            200);
+  RawClient slow = client();
+  ASSERT_TRUE(slow.send("\r"));
+  ASSERT_TRUE(slow.send("\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_EQ(slow.read_response().status, 200);
+}
+
+TEST_F(HttpServerTest, BodiesAreBoundedTogether) {
+  HttpOptions options;
+  options.limits.body_bytes_max = 3 << 20;
+  options.limits.bodies_bytes_max = 4 << 20;
+  start({.stop_after = 3}, options);
+  const std::string head = "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n";
+  {
+    RawClient first = client();
+    ASSERT_TRUE(first.send(head + std::string(2'900'000, ' ')));
+    const RawResponse refused = ask(head + std::string(3'000'000, ' '));
+    expect_error(refused, 503, "two large bodies");
+    EXPECT_EQ(ask(RawClient::post("/tokenize", R"({"prompt":"ab"})")).status, 200) << "a small one has room";
+    ASSERT_TRUE(first.send(std::string(100'000 - 17, ' ') + R"({"prompt":"abcd"})"));
+    EXPECT_EQ(json(first.read_response().body)["count"], 5);
+  }
+  EXPECT_EQ(ask(head + std::string(3'000'000 - 17, ' ') + R"({"prompt":"abcd"})").status, 200);
+  RawClient gone = client();
+  ASSERT_TRUE(gone.send(head + std::string(2'900'000, ' ')));
+  gone.close();
+  int status = 0;
+  for (const auto until = std::chrono::steady_clock::now() + Ms(10'000);
+       status != 200 && std::chrono::steady_clock::now() < until;)
+    status = ask(head + std::string(3'000'000 - 17, ' ') + R"({"prompt":"abcd"})").status;
+  EXPECT_EQ(status, 200) << "who goes away gives back";
 }
 
 TEST_F(HttpServerTest, HostileBodies) {

@@ -58,7 +58,9 @@ void MappedFile::drop_pages(std::span<const std::byte> part) const {
   const auto begin = reinterpret_cast<uintptr_t>(part.data());
   const uintptr_t from = (begin + page - 1) / page * page;
   const uintptr_t to = (begin + part.size()) / page * page;
-  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+  if (from >= to) return;
+  auto* pages = const_cast<std::byte*>(part.data()) + (from - begin);
+  madvise(pages, to - from, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

@@ -97,15 +97,15 @@ TEST(SharedWeights, FourAtOnceHoldOneCopy) {
   const TempDir dir;
   const SharedBoard board;
   Processes ranks;
-  for (size_t r = 0; r < 4; ++r) {
-    ranks.start([&, r]() -> std::string {
+  for (auto& seen : board->inodes) {
+    ranks.start([&]() -> std::string {
       ++board->holders;
       if (!reaches(board->holders, 4)) return "the others are late";
       auto weights = SharedWeights::obtain(options_of(dir), counted(board.board));
       if (!weights.ok()) return weights.error().message;
       if (!weights->offer) return "does not offer";
       if (!intact(weights->store)) return "wrong bytes";
-      board->inodes[r] = inode(weights->store);
+      seen = inode(weights->store);
       ++board->done;
       if (!reaches(board->done, 4)) return "the others are late";
       board->pss_kb += weights_pss_kb();

@@ -9,7 +9,6 @@ namespace lariat {
 namespace {
 
 using test::f32_safetensors;
-using test::F32Tensor;
 using test::TempFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;

@@ -120,10 +120,9 @@ Result<ModelExecutor::Tokens> ModelExecutor::tokens_of(const StepPlan& plan) con
 
 Result<StepOutcome> ModelExecutor::run(const StepPlan& plan, const ProgressFn& progress) {
   auto outcome = run_step(plan, progress);
-  // Peers that wait for a rank that gave up need not wait for their deadline.
-  if (place_.groups && !outcome.ok() && !fails_rows_only(outcome.error().code)) {
-    place_.groups->abort(outcome.error());
-  }
+  // Peers that wait for a rank that gave up need not wait for their deadline. After an agreed error nobody
+  // waits: the groups are as good as before.
+  if (place_.groups && !outcome.ok() && apart_) place_.groups->abort(outcome.error());
   return outcome;
 }
 
@@ -153,7 +152,9 @@ Status ModelExecutor::run_pass(const StepPlan& plan, const Pass& pass, const Res
   LocalPass local;
   Status ready = tokens.ok() ? prepare(plan, pass, *tokens, local) : Status(tokens.error());
   if (ready.ok() && !progress()) ready = make_error(Errc::kCancelled, "the step was cancelled");
+  apart_ = false;
   LARIAT_RETURN_IF_ERROR(agreement_.ready(ready, plan.schedule_hash));
+  apart_ = true;
   // A rank alone may stop between layers; ranks that wait for each other stop between passes, together.
   const bool alone = place_.layout().world() == 1;
   const KeepGoing keep_going = [&] { return progress() || !alone; };

@@ -80,6 +80,8 @@ class ModelExecutor : public StepExecutor {
   RankPlace place_;
   std::optional<ComputePlacement> compute_;  // of place_
   StepAgreement agreement_;
+  bool apart_ =
+      false;  // exchanges have begun that a rank which gives up alone would leave its peers waiting in
   ModelExecutorOptions options_;
   std::shared_ptr<const Decoder> decoder_;
   std::unique_ptr<Stream> stream_;

@@ -7,7 +7,6 @@
 #include <elfutils/libdwfl.h>
 #include <execinfo.h>
 #include <fmt/core.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>

@@ -2,7 +2,9 @@
 #include "comm/gloo/mailbox.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -102,6 +104,21 @@ TEST(Mailbox, SleepEndsWithAMessageOrItsTime) {
     sender.join();
     ASSERT_LT(CommClock::now() - begin, 10s) << "a message was slept through";
   }
+}
+
+// A page that cannot be had when it is first touched would end the process.
+TEST(Mailbox, NoRoomForItIsAnErrorAtOnce) {
+  const test::TempDir dir;
+  test::Processes ranks;
+  ranks.start([&]() -> std::string {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{.rlim_cur = 64 << 10, .rlim_max = 64 << 10};
+    if (setrlimit(RLIMIT_FSIZE, &small) != 0) return "no limit";
+    const auto opened = Mailbox::open(dir.path() / "mail", 2, 0);
+    if (opened.ok()) return "opened";
+    return opened.error().code == Errc::kUnavailable ? "" : opened.error().message;
+  });
+  EXPECT_EQ(ranks.report(0), "");
 }
 
 TEST(Mailbox, WhatIsNoMessageIsAnErrorThatNamesThePeer) {

@@ -14,14 +14,17 @@ namespace lariat {
 Result<SharedFile> SharedFile::open(const std::filesystem::path& path, size_t bytes) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   void* memory = MAP_FAILED;
-  // Every rank sets the same length: the file is long enough for whoever maps it.
-  if (fd >= 0 && ::ftruncate(fd, static_cast<off_t>(bytes)) == 0)
+  // Every rank sets the same length: the file is long enough for whoever maps it. Its blocks are taken now: a
+  // file system that is full later would end the process at its first touch of a page.
+  int error = fd < 0 ? errno : ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  if (error == 0) {
     memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  const int error = errno;
+    error = errno;
+  }
   if (fd >= 0) ::close(fd);
   if (memory == MAP_FAILED) {
-    return make_error(Errc::kUnavailable,
-                      fmt::format("cannot map {}: {}", path.string(), std::strerror(error)));
+    return make_error(Errc::kUnavailable, fmt::format("cannot map {} bytes of {}: {}", bytes, path.string(),
+                                                      std::strerror(error)));
   }
   SharedFile file;
   file.data_ = static_cast<std::byte*>(memory);

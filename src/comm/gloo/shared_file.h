@@ -12,7 +12,7 @@ class SharedFile {
  public:
   SharedFile() = default;
   // Maps the first `bytes` of the file, zeros at first; the first rank to come creates it. Every rank names
-  // the same length.
+  // the same length. kUnavailable where there is no room for it: afterwards no touch of it can fail.
   static Result<SharedFile> open(const std::filesystem::path& path, size_t bytes);
   ~SharedFile();
   SharedFile(SharedFile&& other) noexcept;

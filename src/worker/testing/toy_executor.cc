@@ -120,8 +120,8 @@ Result<StepOutcome> ToyExecutor::run(const StepPlan& plan, const ProgressFn& pro
   return outcome;
 }
 
-std::vector<int32_t> ToyExecutor::generate(std::vector<int32_t> prompt, int32_t vocab, int32_t max_tokens,
-                                           const PlanSampling& sampling,
+std::vector<int32_t> ToyExecutor::generate(const std::vector<int32_t>& prompt, int32_t vocab,
+                                           int32_t max_tokens, const PlanSampling& sampling,
                                            const std::vector<int32_t>& end_ids) {
   uint64_t state = kEmpty;
   int32_t pos = 0;
@@ -137,7 +137,7 @@ std::vector<int32_t> ToyExecutor::generate(std::vector<int32_t> prompt, int32_t 
   return out;
 }
 
-ExecutorFactory toy_factory(ToyOptions options) {
+ExecutorFactory toy_factory(const ToyOptions& options) {
   return [options](const LoadProgressFn&) -> Result<std::unique_ptr<StepExecutor>> {
     return std::unique_ptr<StepExecutor>(std::make_unique<ToyExecutor>(options));
   };

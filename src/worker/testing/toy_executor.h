@@ -33,7 +33,7 @@ class ToyExecutor final : public StepExecutor {
 
   // The tokens this model gives to a prompt on its own, greedy or keyed: what any disturbed run must equal.
   // Ends after max_tokens or with the first of end_ids, which is included.
-  static std::vector<int32_t> generate(std::vector<int32_t> prompt, int32_t vocab, int32_t max_tokens,
+  static std::vector<int32_t> generate(const std::vector<int32_t>& prompt, int32_t vocab, int32_t max_tokens,
                                        const PlanSampling& sampling, const std::vector<int32_t>& end_ids);
 
  private:
@@ -50,6 +50,6 @@ class ToyExecutor final : public StepExecutor {
   std::map<RowId, int32_t> prev_;
 };
 
-ExecutorFactory toy_factory(ToyOptions options);
+ExecutorFactory toy_factory(const ToyOptions& options);
 
 }  // namespace lariat
