@@ -28,6 +28,9 @@ const running = () => eventually(20_000, async () => {
   return s.requests.length > 0;
 }, 'a running request');
 
+// Far into its prompt: pages are taken as chunks are computed.
+const deep = (pages) => eventually(120_000, async () => (await server.gauges()).lariat_kv_pages_used >= pages, `${pages} pages`);
+
 // Row and pages are free within 2 s, and the next request is served.
 async function free() {
   await server.idle(2_000);
@@ -66,6 +69,7 @@ for (const ranks of [1, 2]) describe(`${ranks} ranks`, () => {
       const socket = await connect();
       socket.write(post('/v1/chat/completions', longPrefill(stream)));
       await running();
+      await deep(100);
       socket.destroy();
       await free();
     }

@@ -46,6 +46,34 @@ test('a stream read byte by byte is valid JSON (C41 e)', async () => {
   for (const line of lines.slice(0, -1)) JSON.parse(line.slice(6));
 });
 
+test('C03 very long runs as prompts, while another stream goes on', async () => {
+  const small = await Server.start(['--context', '4096']);
+  try {
+    const stream = await fetch(`${small.url}/v1/completions`, {
+      method: 'POST', signal: AbortSignal.timeout(120_000),
+      body: JSON.stringify({ prompt: 'The', max_tokens: 4000, ignore_eos: true, stream: true }),
+    });
+    const reader = stream.body.getReader();
+    for (const run of ['a'.repeat(100_000), '^'.repeat(1_000_000), ' '.repeat(200_000), '中'.repeat(30_000)]) {
+      const { tokens } = (await small.post('/tokenize', { prompt: run })).json;
+      const answer = within(60_000, small.post('/v1/completions', { prompt: run, max_tokens: 1 }), 'an answer');
+      await within(30_000, reader.read(), 'the other stream');
+      const { status, json } = await answer;
+      if (tokens.length < 4096) {
+        assert.equal(status, 200);
+        assert.equal(json.usage.prompt_tokens, tokens.length);
+      } else {
+        assert.equal(status, 400);
+        assert.equal(json.error.code, 'context_length_exceeded');
+        assert.match(json.error.message, new RegExp(`${tokens.length}`));
+      }
+    }
+    await reader.cancel();
+  } finally {
+    assert.ok(await small.stop(), 'the server ends on SIGTERM');
+  }
+});
+
 test('C03 very long runs, while another stream goes on', async () => {
   const stream = await fetch(`${server.url}/v1/chat/completions`, {
     method: 'POST', body: JSON.stringify(endless(true)), signal: AbortSignal.timeout(240_000),
