@@ -55,7 +55,8 @@ class Hang:
 
     SEIZE, INTERRUPT, CONT, WALL = 0x4206, 0x4207, 7, 0x40000000
 
-    def __init__(self, tid):
+    def __init__(self, tid, waiting=False):
+        """Held at work, outside of any system call, or waiting: for another rank, mostly."""
         self.tid = tid
         libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
         libc.ptrace.restype = ctypes.c_long
@@ -63,11 +64,11 @@ class Hang:
         for _ in range(10_000):
             self.ptrace(self.INTERRUPT)
             os.waitpid(tid, self.WALL)
-            # "-1" is outside of any system call: at work, not waiting for anybody.
-            if Path(f"/proc/{tid}/syscall").read_text().startswith("-1 "):
+            call = Path(f"/proc/{tid}/syscall").read_text().split()[0]
+            if waiting and call not in ("-1", "running") or not waiting and call == "-1":
                 return
             self.ptrace(self.CONT)
-        raise RuntimeError(f"thread {tid} never works")
+        raise RuntimeError(f"thread {tid} never {'waits' if waiting else 'works'}")
 
     def ptrace(self, request):
         if libc.ptrace(request, self.tid, None, None) != 0:

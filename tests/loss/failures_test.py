@@ -120,14 +120,24 @@ class Recovers(unittest.TestCase):
 
     def test_stuck_in_compute(self):
         """A rank that keeps the others waiting leaves every thread's stack and exit code 70; the stream goes on."""
+        self.stuck(rank=2, waiting=False)
+
+    def test_stuck_in_a_wait(self):
+        """The same of one that does not wake up when what it waits for has come."""
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                self.stuck(rank, waiting=True)
+                self.server.start()
+
+    def stuck(self, rank, waiting):
         self.server.stop()
-        self.server.args += ["--comm-timeout", "2"]
+        self.server.args = [*FLAGS, "--comm-timeout", "2"]
         self.server.start()
         begun = threading.Event()
         stream = Stream(self.server, STREAM, on_tokens=lambda _: begun.set())
         self.assertTrue(begun.wait(60))
         long = Stream(self.server, {"prompt": haystack(500, 7), "max_tokens": 2})
-        hang = disturb.Hang(self.server.rank_pids()[2])  # the main thread computes
+        hang = disturb.Hang(self.server.rank_pids()[rank], waiting)  # the main thread computes
         code = hang.wait_ended()
         long.join()
         self.assertIsNone(long.error)
@@ -135,7 +145,7 @@ class Recovers(unittest.TestCase):
         self.assertEqual(code, 70)
         self.assertIsNone(stream.error)
         self.assertEqual(difference(self.wanted, stream.outcome()), "")
-        self.assertRegex(self.server.wait_ready(60, 1)["last_recovery"]["cause"], r"rank 2 .*until the deadline.*exit code 70")
+        self.assertRegex(self.server.wait_ready(60, 1)["last_recovery"]["cause"], rf"rank {rank} .*until the deadline.*exit code 70")
         self.assertRegex(self.server.log_text(), r"stalled: rank \d waited in [^\n]*\n(.*\n)*.*worker_main\.cc:\d+")
         self.server.wait_idle()
         self.server.stop()

@@ -23,6 +23,9 @@ constexpr auto kMailSleep = std::chrono::milliseconds(2);
 // How long a closed connection may be ahead of the news of why: a thread's wake-up, even on a loaded machine.
 constexpr auto kNewsTime = std::chrono::milliseconds(500);
 
+// From a deadline to the verdict of whose fault it is.
+constexpr auto kLastWords = std::chrono::milliseconds(300);
+
 bool small(const Transfer& transfer) {
   return transfer.bytes() <= Mailbox::kMessageMax;
 }
@@ -76,7 +79,7 @@ Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, con
       relax();
       continue;
     }
-    board_.waits_for(open->peer());
+    board_.waits_for(open->peer(), deadline);
     if (const auto left = lookout_->news_of(open->peer(), now)) {
       // What a peer sent before it left is there by now.
       LARIAT_ASSIGN(const bool moved, move_mail(*open));
@@ -84,10 +87,7 @@ Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, con
       die(*left);
       return death();
     }
-    if (now >= deadline) {
-      die(timed_out(*open, what()));
-      return death();
-    }
+    if (now >= deadline) return give_up(*open, what());
     const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(deadline - now);
     mail_.listen(heard, std::min<std::chrono::microseconds>(kMailSleep, rest));
   }
@@ -130,17 +130,16 @@ Status Mesh::wait(std::span<Transfer> transfers, Deadline deadline, const What& 
   LARIAT_RETURN_IF_ERROR(wait_for_mail(transfers, deadline, what));
   for (Transfer& transfer : transfers) {
     if (small(transfer)) continue;
-    board_.waits_for(transfer.peer());
+    board_.waits_for(transfer.peer(), deadline);
     const WaitEnd end = lookout_->wait(transfer, deadline);
+    if (end == WaitEnd::kDeadline) return give_up(transfer, what());
     board_.waits_no_more();
     switch (end) {
       case WaitEnd::kDone:
         continue;
       case WaitEnd::kNews:
-        return health();
       case WaitEnd::kDeadline:
-        die(timed_out(transfer, what()));
-        return death();
+        return health();
       case WaitEnd::kFailed:
         const std::optional<Error> news = lookout_->news_of(transfer.peer(), CommClock::now() + kNewsTime);
         die(news ? *news : peer_gone(transfer.peer(), transfer.failure()));
@@ -150,8 +149,21 @@ Status Mesh::wait(std::span<Transfer> transfers, Deadline deadline, const What& 
   return Ok{};
 }
 
+// Deadlines of ranks that wait in a chain pass within moments of each other. Those that notice theirs get the
+// time to say so: who is silent then, though its own has passed, is the one that is stuck.
+Status Mesh::give_up(const Transfer& transfer, const std::string& what) {
+  board_.knows_its_deadline();
+  const auto until = CommClock::now() + kLastWords;
+  if (const auto news = lookout_->news_of(transfer.peer(), until)) {
+    die(*news);
+  } else {
+    die(timed_out(transfer, what));
+  }
+  return death();
+}
+
 Error Mesh::timed_out(const Transfer& transfer, const std::string& what) const {
-  const int32_t blamed = board_.culprit(transfer.peer());
+  const int32_t blamed = board_.culprit(transfer.peer(), CommClock::now() - kLastWords / 3);
   std::string text = fmt::format("rank {} waited in {} to {} rank {} until the deadline", rank_, what,
                                  transfer.send() ? "send to" : "receive from", transfer.peer());
   if (blamed != transfer.peer()) text += fmt::format(", which waits for rank {}", blamed);

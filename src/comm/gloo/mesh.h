@@ -61,6 +61,7 @@ class Mesh {
   // Small messages, either way: moves what can be moved.
   Result<bool> move_mail(Transfer& transfer);
   Status wait_for_mail(std::span<Transfer> transfers, Deadline deadline, const What& what);
+  Status give_up(const Transfer& transfer, const std::string& what);  // at its deadline
   Error timed_out(const Transfer& transfer, const std::string& what) const;
   void die(const Error& why);
   // With the death lock held. When it returns, the peers have been told and, unless orderly, every connection

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "comm/gloo/shared_file.h"
+#include "comm/group.h"
 
 namespace lariat {
 
@@ -17,16 +18,22 @@ class WaitBoard {
   // Maps the file, which the first rank to come creates.
   static Result<WaitBoard> open(const std::filesystem::path& path, int32_t world, int32_t rank);
 
-  void waits_for(int32_t peer) const;
+  void waits_for(int32_t peer, Deadline deadline) const;
   void waits_no_more() const;
-  // The first rank in the chain from `peer` on that does not wait for another.
-  int32_t culprit(int32_t peer) const;
+  // This rank's deadline has passed and it knows. Whose has passed and does not is stuck inside its wait.
+  void knows_its_deadline() const;
+  // The rank to blame for a wait for `peer` that has ended at its deadline: the first in the chain from
+  // `peer` on that does not wait for another, or that ought to have ended its own wait before `now` and has
+  // not.
+  int32_t culprit(int32_t peer, Deadline now) const;
 
  private:
-  struct alignas(64) Cell {
-    std::atomic<int32_t> waits_for_plus_one;  // 0: for none, as a new file reads
+  struct alignas(64) Cell {  // zeros, as a new file reads: waits for none
+    std::atomic<int32_t> waits_for_plus_one;
+    std::atomic<int32_t> knows;     // 1: see knows_its_deadline()
+    std::atomic<int64_t> until_ns;  // of the clock that all processes of a machine share
   };
-  static_assert(std::atomic<int32_t>::is_always_lock_free);
+  static_assert(std::atomic<int32_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
   Cell* cells() const { return reinterpret_cast<Cell*>(file_.data()); }
 
