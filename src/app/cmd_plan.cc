@@ -18,7 +18,10 @@ struct NetBytes {
 
 Result<NetBytes> net_bytes(const DecoderConfig& config, const Capacity& c, const LayoutOptions& layout) {
   LARIAT_ASSIGN(const ScheduleConstants constants, schedule_constants(config, layout));
-  return NetBytes{prefill_net_bytes(constants, c.max_context, layout.chunk_tokens, layout.strategy),
+  return NetBytes{prefill_net_bytes(constants, {.tokens = c.max_context,
+                                                .chunk = layout.chunk_tokens,
+                                                .pass_tokens = resolved_plan(layout, c).pass_tokens,
+                                                .strategy = layout.strategy}),
                   decode_net_bytes(constants)};
 }
 

@@ -211,6 +211,7 @@ Result<ScheduleConstants> schedule_constants(const DecoderConfig& c, const Layou
                               .k_dim = static_cast<int32_t>(c.head_dim),
                               .v_dim = static_cast<int32_t>(c.head_dim),
                               .hidden = c.hidden,
+                              .vocab = c.vocab,
                               .kv_element_bytes = static_cast<int32_t>(dtype_size(options.kv_type)),
                               .windows = {},
                               .replicated = options.replicated()};

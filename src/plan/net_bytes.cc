@@ -42,54 +42,71 @@ int64_t wire_bytes(const Collective& c, const Layout& layout, int32_t duplicates
   return 0;
 }
 
-StepPlan one_row(int64_t pos0, int64_t n, Strategy strategy) {
-  StepPlan plan;
-  PlanRow& row = plan.rows.emplace_back();
-  row.pos0 = static_cast<int32_t>(pos0);
-  row.n = static_cast<int32_t>(n);
-  row.strategy = strategy;
-  return plan;
-}
-
-}  // namespace
-
-int64_t step_net_bytes(const StepPlan& plan, const ScheduleConstants& constants) {
-  if (constants.layout.world() == 1) return 0;
+// Layer by layer, then what a pass has once.
+int64_t pass_net_bytes(const StepPlan& plan, const Pass& pass, const ScheduleConstants& constants) {
   const int32_t duplicates = layout_shape(constants.layout, constants.heads, constants.kv_heads).duplicates;
   std::map<int32_t, int64_t> layers;  // by window
   for (const int32_t window : constants.windows) ++layers[window];
   int64_t total = 0;
-  int64_t reduced = 0;
+  int64_t once = 0;
   for (const auto& [window, count] : layers) {
     ScheduleConstants one = constants;
     one.windows = {window};
-    for (const Collective& c : derive_schedule(plan, one)) {
+    once = 0;
+    for (const Collective& c : derive_pass_schedule(plan, pass, one)) {
       const int64_t bytes = wire_bytes(c, constants.layout, duplicates);
       if (c.kind == CollectiveKind::kAllReduce) {
-        reduced = bytes;
+        // Behind attention and MLP of each layer, and of the split embedding.
+        once += bytes * (2 * static_cast<int64_t>(constants.windows.size()) + 1);
+      } else if (c.group == CollectiveGroup::kWorld || c.group == CollectiveGroup::kTp) {
+        once += bytes;
       } else {
         total += bytes * count;
       }
     }
   }
-  // Sums over tp: behind attention and MLP of each layer, and of the split embedding.
-  return total + reduced * (2 * static_cast<int64_t>(constants.windows.size()) + 1);
+  return total + once;
 }
 
-int64_t prefill_net_bytes(const ScheduleConstants& constants, int64_t tokens, int64_t chunk,
-                          Strategy prefill) {
+StepPlan one_row(int64_t pos0, int64_t n, Strategy strategy, bool sample) {
+  StepPlan plan;
+  PlanRow& row = plan.rows.emplace_back();
+  row.pos0 = static_cast<int32_t>(pos0);
+  row.n = static_cast<int32_t>(n);
+  row.strategy = strategy;
+  row.sample = sample;
+  row.wanted = sample ? LogitsWanted::kLast : LogitsWanted::kNone;
+  return plan;
+}
+
+}  // namespace
+
+int64_t step_net_bytes(const StepPlan& plan, const ScheduleConstants& constants, int64_t pass_tokens) {
+  if (constants.layout.world() == 1) return 0;
+  const auto compute = ComputePlacement::create(constants);
+  LARIAT_CHECK(compute.ok(), "{}", compute.error().message);
+  int64_t total = 0;
+  for (const Pass& pass : cut_passes(plan, *compute, pass_tokens))
+    total += pass_net_bytes(plan, pass, constants);
+  for (const Collective& c : derive_token_schedule(plan, constants))
+    total += wire_bytes(c, constants.layout, 1);
+  return total;
+}
+
+int64_t prefill_net_bytes(const ScheduleConstants& constants, const PromptSteps& prompt) {
   if (constants.layout.world() == 1) return 0;
   int64_t total = 0;
-  for (int64_t pos = 0; pos < tokens;) {
-    const int64_t n = chunk > 0 ? std::min(chunk, tokens - pos) : tokens - pos;
-    total += step_net_bytes(one_row(pos, n, prefill), constants);
+  for (int64_t pos = 0; pos < prompt.tokens;) {
+    const int64_t left = prompt.tokens - pos;
+    const int64_t n = prompt.chunk > 0 ? std::min(prompt.chunk, left) : left;
+    total += step_net_bytes(one_row(pos, n, prompt.strategy, n == left), constants, prompt.pass_tokens);
     pos += n;
   }
   return total;
 }
 
 int64_t decode_net_bytes(const ScheduleConstants& constants) {
-  return step_net_bytes(one_row(0, 1, Strategy::kGather), constants);
+  return step_net_bytes(one_row(0, 1, Strategy::kGather, true), constants, 1);
 }
 
 }  // namespace lariat

@@ -8,13 +8,19 @@
 
 namespace lariat {
 
-// All layers of one step, summed over ranks, each copy counted where it is sent; the sums over tp included,
-// the word about tokens and readiness (a few hundred bytes a rank) not. 0 with one rank.
-int64_t step_net_bytes(const StepPlan& plan, const ScheduleConstants& constants);
+// All layers of one step in passes of at most `pass_tokens` a rank, summed over ranks, each copy counted
+// where it is sent: what the ranks' groups count, byte for byte. 0 with one rank.
+int64_t step_net_bytes(const StepPlan& plan, const ScheduleConstants& constants, int64_t pass_tokens);
 
-// One prompt of `tokens`, alone, in steps of `chunk` (0: one step) as `prefill` says.
-int64_t prefill_net_bytes(const ScheduleConstants& constants, int64_t tokens, int64_t chunk,
-                          Strategy prefill);
+struct PromptSteps {
+  int64_t tokens = 0;
+  int64_t chunk = 0;  // of a step; 0: all in one
+  int64_t pass_tokens = 0;
+  Strategy strategy = Strategy::kAuto;
+};
+
+// One prompt, alone, with the token that follows it.
+int64_t prefill_net_bytes(const ScheduleConstants& constants, const PromptSteps& prompt);
 
 // One decoded token; it does not depend on the depth.
 int64_t decode_net_bytes(const ScheduleConstants& constants);

@@ -20,6 +20,7 @@ struct ScheduleConstants {
   int32_t k_dim = 0;
   int32_t v_dim = 0;
   int64_t hidden = 0;
+  int64_t vocab = 0;  // split over tp
   int32_t kv_element_bytes = 4;
   std::vector<int32_t> windows;  // by layer, in positions; 0: all are seen
   bool replicated = false;       // K/V on every rank

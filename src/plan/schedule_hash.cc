@@ -15,10 +15,10 @@ namespace {
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kSlotUnit = 16;  // kKvBlock of ops/: slots of K/V move in whole blocks
 
-// Writes the collectives of one step.
+// Writes the collectives of one pass.
 class Derivation {
  public:
-  Derivation(const StepPlan& plan, const ScheduleConstants& constants)
+  Derivation(const StepPlan& plan, const Pass& pass, const ScheduleConstants& constants)
       : c_(constants),
         shape_(layout_shape(constants.layout, constants.heads, constants.kv_heads)),
         cp_(constants.layout.cp),
@@ -28,11 +28,13 @@ class Derivation {
     auto compute = Placement::create(std::move(pattern), c_.placement.interleave());
     LARIAT_CHECK(compute.ok(), "{}", compute.error().message);
     compute_.emplace(std::move(compute).value());
-    for (const PlanRow& row : plan.rows) rows_.push_back({&row, row_strategy(row, c_)});
+    for (const PassSegment& s : pass) rows_.push_back({&plan.rows[s.row], s});
   }
 
   std::vector<Collective> run() {
     if (c_.layout.world() == 1) return {};
+    add(CollectiveKind::kAllGather, CollectiveGroup::kWorld,
+        std::vector<int64_t>(static_cast<size_t>(cp_), kReadyBytes));
     std::vector<int32_t> seen;
     for (const int32_t window : c_.windows) {
       if (std::find(seen.begin(), seen.end(), window) != seen.end()) continue;
@@ -43,15 +45,19 @@ class Derivation {
       std::vector<int64_t> bytes = computed_tokens([](RowStrategy) { return true; });
       for (int64_t& b : bytes) b *= c_.hidden * kFloat;
       add(CollectiveKind::kAllReduce, CollectiveGroup::kTp, std::move(bytes));
+      logits();
     }
     return std::move(out_);
   }
 
  private:
+  // New tokens [pos0, end()) of a row in this pass, with pos0 resident.
   struct Row {
     const PlanRow* plan;
-    RowStrategy strategy;
-    int64_t end() const { return int64_t{plan->pos0} + plan->n; }
+    PassSegment segment;
+    RowStrategy strategy() const { return segment.strategy; }
+    int64_t pos0() const { return int64_t{plan->pos0} + segment.first; }
+    int64_t end() const { return pos0() + segment.n; }
   };
 
   bool meets() const { return shape_.duplicates > 1 && !c_.replicated; }
@@ -66,17 +72,21 @@ class Derivation {
     add(kind, group, std::move(tokens));
   }
 
+  // Positions [begin, end) of cp index m's share.
+  int64_t owned(int32_t m, int64_t begin, int64_t end) const {
+    return compute_->local_count(StripeIndex(m), end) - compute_->local_count(StripeIndex(m), begin);
+  }
+
   // By cp index: new tokens of a row that it computes; of all rows of some strategies.
   std::vector<int64_t> computed(const Row& row) const {
     std::vector<int64_t> n;
     for (int32_t m = 0; m < cp_; ++m) {
-      if (row.strategy == RowStrategy::kGather) {
-        n.push_back(row.plan->n);
-      } else if (row.strategy == RowStrategy::kLocal) {
-        n.push_back(cp_ == 1 || home_member(*row.plan, c_) == m ? row.plan->n : 0);
+      if (row.strategy() == RowStrategy::kGather) {
+        n.push_back(row.segment.n);
+      } else if (row.strategy() == RowStrategy::kLocal) {
+        n.push_back(cp_ == 1 || home_member(*row.plan, c_) == m ? row.segment.n : 0);
       } else {
-        n.push_back(compute_->local_count(StripeIndex(m), row.end()) -
-                    compute_->local_count(StripeIndex(m), row.plan->pos0));
+        n.push_back(owned(m, row.pos0(), row.end()));
       }
     }
     return n;
@@ -85,7 +95,7 @@ class Derivation {
   std::vector<int64_t> computed_tokens(const Which& which, bool resident_only = false) const {
     std::vector<int64_t> sum(static_cast<size_t>(cp_), 0);
     for (const Row& row : rows_) {
-      if (!which(row.strategy) || (resident_only && row.plan->pos0 == 0)) continue;
+      if (!which(row.strategy()) || (resident_only && row.pos0() == 0)) continue;
       const std::vector<int64_t> n = computed(row);
       for (size_t m = 0; m < sum.size(); ++m) sum[m] += n[m];
     }
@@ -94,11 +104,11 @@ class Derivation {
 
   void attention(int32_t window) {
     for (const Row& row : rows_)
-      if (row.strategy == RowStrategy::kPassQ) pass_q(row);
+      if (row.strategy() == RowStrategy::kPassQ) pass_q(row);
     const auto pass_kv = [](RowStrategy s) { return s == RowStrategy::kPassKv; };
     const std::vector<int64_t> context = computed_tokens(pass_kv, true);
     const bool meeting = meets() && std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) {
-                           return pass_kv(row.strategy) && row.plan->pos0 > 0;
+                           return pass_kv(row.strategy()) && row.pos0() > 0;
                          });
     if (meeting) add_scaled(CollectiveKind::kAllGather, CollectiveGroup::kDuplicates, context, query_bytes());
     for (const Row& row : rows_) rotate(row, window);
@@ -109,7 +119,7 @@ class Derivation {
   }
 
   void pass_q(const Row& row) {
-    if (meets() && row.plan->pos0 == 0) return;
+    if (meets() && row.pos0() == 0) return;
     const int64_t blocks = meets() ? shape_.duplicates : 1;
     const std::vector<int64_t> tokens = computed(row);
     if (meets()) add_scaled(CollectiveKind::kAllGather, CollectiveGroup::kDuplicates, tokens, query_bytes());
@@ -121,18 +131,17 @@ class Derivation {
   }
 
   void rotate(const Row& row, int32_t window) {
-    const bool pass_kv = row.strategy == RowStrategy::kPassKv;
+    const bool pass_kv = row.strategy() == RowStrategy::kPassKv;
     if (pass_kv && !apart_) stored_shifts(row, window, row.end());
-    if (pass_kv && meets() && row.plan->pos0 > 0) stored_shifts(row, window, row.plan->pos0);
-    if (apart_ && (pass_kv || row.strategy == RowStrategy::kPassQ)) {
+    if (pass_kv && meets() && row.pos0() > 0) stored_shifts(row, window, row.pos0());
+    if (apart_ && (pass_kv || row.strategy() == RowStrategy::kPassQ)) {
       shifts(std::vector<std::vector<int64_t>>(1, computed(row)), CollectiveGroup::kCp);
     }
   }
 
   // Slots of the store of every stripe; the rings of the duplicates run side by side.
   void stored_shifts(const Row& row, int32_t window, int64_t length) {
-    const int64_t hidden =
-        window > 0 ? std::clamp<int64_t>(int64_t{row.plan->pos0} - window + 1, 0, length) : 0;
+    const int64_t hidden = window > 0 ? std::clamp<int64_t>(row.pos0() - window + 1, 0, length) : 0;
     std::vector<std::vector<int64_t>> by_duplicate(static_cast<size_t>(shape_.duplicates));
     for (int32_t s = 0; s < cp_ * shape_.duplicates; ++s) {
       const StripeIndex stripe(s);
@@ -174,6 +183,25 @@ class Derivation {
     if (cp_ > 1) add_scaled(CollectiveKind::kAllGather, CollectiveGroup::kCp, tokens, partial_bytes());
   }
 
+  // Each tp rank's part of the vocabulary, padded to the largest, for the positions whose logits are wanted.
+  void logits() {
+    std::vector<int64_t> rows(static_cast<size_t>(cp_), 0);
+    for (const Row& row : rows_) {
+      if (row.plan->wanted == LogitsWanted::kNone) continue;
+      const int64_t last = int64_t{row.plan->pos0} + row.plan->n - 1;
+      const int64_t first = row.plan->wanted == LogitsWanted::kAll ? row.pos0() : std::max(row.pos0(), last);
+      for (int32_t m = 0; m < cp_ && first < row.end(); ++m) {
+        const bool home = cp_ == 1 || home_member(*row.plan, c_) == m;
+        rows[static_cast<size_t>(m)] += row.strategy() != RowStrategy::kLocal ? owned(m, first, row.end())
+                                        : home                                ? row.end() - first
+                                                                              : 0;
+      }
+    }
+    if (std::all_of(rows.begin(), rows.end(), [](int64_t n) { return n == 0; })) return;
+    const int64_t part = (c_.vocab + c_.layout.tp - 1) / c_.layout.tp;
+    add_scaled(CollectiveKind::kAllGather, CollectiveGroup::kTp, std::move(rows), part * kFloat);
+  }
+
   const ScheduleConstants& c_;
   LayoutShape shape_;
   int32_t cp_;
@@ -191,7 +219,26 @@ void put(std::string& bytes, uint64_t value) {
 }  // namespace
 
 std::vector<Collective> derive_schedule(const StepPlan& plan, const ScheduleConstants& constants) {
-  return Derivation(plan, constants).run();
+  Pass whole;
+  for (size_t r = 0; r < plan.rows.size(); ++r)
+    whole.push_back({r, 0, plan.rows[r].n, row_strategy(plan.rows[r], constants)});
+  std::vector<Collective> schedule = derive_pass_schedule(plan, whole, constants);
+  for (Collective& c : derive_token_schedule(plan, constants)) schedule.push_back(std::move(c));
+  return schedule;
+}
+
+std::vector<Collective> derive_pass_schedule(const StepPlan& plan, const Pass& pass,
+                                             const ScheduleConstants& constants) {
+  return Derivation(plan, pass, constants).run();
+}
+
+std::vector<Collective> derive_token_schedule(const StepPlan& plan, const ScheduleConstants& constants) {
+  const auto drawn =
+      std::count_if(plan.rows.begin(), plan.rows.end(), [](const PlanRow& r) { return r.sample; });
+  if (constants.layout.world() == 1 || drawn == 0) return {};
+  const int64_t bytes = drawn * static_cast<int64_t>(sizeof(int32_t));
+  return {{CollectiveKind::kAllGather, CollectiveGroup::kWorld, 0,
+           std::vector<int64_t>(static_cast<size_t>(constants.layout.cp), bytes)}};
 }
 
 void seal(StepPlan& plan, const ScheduleConstants& constants, Strategy prefill) {

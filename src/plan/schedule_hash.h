@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "plan/layout.h"
+#include "plan/pass_plan.h"
 #include "plan/row_strategy.h"
 #include "plan/step_plan.h"
 
@@ -28,10 +29,21 @@ struct Collective {
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
-// Empty with one rank. What the step moves, in the order of its exchanges: for every different window of the
-// layers the attention of one such layer, then one sum over tp. Rows are taken whole: that passes cut long
-// ones, and that layers repeat, follows from constants outside and is not written out. As attention/ runs it.
+// A rank's word before each pass, whether it can go on; every rank's goes to all.
+inline constexpr int64_t kReadyBytes = 256;
+
+// Empty with one rank. What the step moves, in the order of its exchanges: the word before a pass, for every
+// different window of the layers the attention of one such layer, one sum over tp, the logits that are wanted
+// over tp, the tokens drawn. Rows are taken whole: that passes cut long ones, and that layers repeat, follows
+// from constants outside and is not written out. As attention/, model/ and worker/ run it.
 std::vector<Collective> derive_schedule(const StepPlan& plan, const ScheduleConstants& constants);
+
+// The same of one of the passes that cut_passes() makes of the step, without the tokens.
+std::vector<Collective> derive_pass_schedule(const StepPlan& plan, const Pass& pass,
+                                             const ScheduleConstants& constants);
+
+// A token drawn for each row that asks for one, from the rank that drew it to all; empty with one rank.
+std::vector<Collective> derive_token_schedule(const StepPlan& plan, const ScheduleConstants& constants);
 
 // Gives rows that leave their strategy open `prefill`, and the plan the hash of its schedule.
 void seal(StepPlan& plan, const ScheduleConstants& constants, Strategy prefill = Strategy::kAuto);

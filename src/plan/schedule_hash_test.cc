@@ -58,29 +58,63 @@ StepPlan plan_of(int32_t pos0, int32_t n, Strategy strategy, bool use_prev = fal
   return plan;
 }
 
+const Collective kReady{CollectiveKind::kAllGather, CollectiveGroup::kWorld, 0, {256, 256}};
+
 // 37 new tokens on 2 ranks: 19 and 18 slots, in sub-blocks of 16: two rounds of one shift. A unit of 16 slots
 // is 4 heads * 16 slots * (8 + 8) * 4 bytes.
 TEST(DeriveSchedule, PassKvByHand) {
   const auto schedule = derive_schedule(plan_of(0, 37, Strategy::kPassKv), constants_of({1, 2}, 4, 1));
   const int64_t unit = 4 * 16 * 16 * 4;
-  ASSERT_EQ(schedule.size(), 2u);
-  for (const Collective& c : schedule) {
-    EXPECT_EQ(c.kind, CollectiveKind::kRingExchange);
-    EXPECT_EQ(c.group, CollectiveGroup::kStripes);
-    EXPECT_EQ(c.bytes, (std::vector<int64_t>{unit, unit}));
+  ASSERT_EQ(schedule.size(), 3u);
+  EXPECT_EQ(schedule[0], kReady);
+  for (size_t i = 1; i < 3; ++i) {
+    EXPECT_EQ(schedule[i].kind, CollectiveKind::kRingExchange);
+    EXPECT_EQ(schedule[i].group, CollectiveGroup::kStripes);
+    EXPECT_EQ(schedule[i].bytes, (std::vector<int64_t>{unit, unit}));
   }
 }
 
 TEST(DeriveSchedule, DecodeByHand) {
   // tp=4 over 2 KV heads: two duplicates a head, one query head a rank.
-  const auto schedule = derive_schedule(plan_of(10, 1, Strategy::kAuto), constants_of({4, 2}, 2, 1));
+  ScheduleConstants constants = constants_of({4, 2}, 2, 1);
+  constants.vocab = 49;
+  StepPlan plan = plan_of(10, 1, Strategy::kAuto);
+  plan.rows[0].wanted = LogitsWanted::kLast;
+  plan.rows[0].sample = true;
+  const auto schedule = derive_schedule(plan, constants);
   const int64_t q = 8 * 4, partial = 9 * 4;
+  const int64_t vocab_part = 13 * 4;  // of 49 over four, by the owner of position 10: cp index 10 % 4 / 2
   const std::vector<Collective> want{
+      kReady,
       {CollectiveKind::kAllGather, CollectiveGroup::kDuplicates, 0, {q, q}},
       {CollectiveKind::kAllToAll, CollectiveGroup::kDuplicates, 0, {2 * partial, 2 * partial}},
       {CollectiveKind::kAllGather, CollectiveGroup::kCp, 0, {partial, partial}},
-      {CollectiveKind::kAllReduce, CollectiveGroup::kTp, 0, {32 * 4, 32 * 4}}};
+      {CollectiveKind::kAllReduce, CollectiveGroup::kTp, 0, {32 * 4, 32 * 4}},
+      {CollectiveKind::kAllGather, CollectiveGroup::kTp, 0, {0, vocab_part}},
+      {CollectiveKind::kAllGather, CollectiveGroup::kWorld, 0, {4, 4}}};
   EXPECT_EQ(schedule, want);
+}
+
+// All positions' logits of 5 new tokens from 4 on: positions 4, 6, 8 on one cp rank, 5 and 7 on the other; of
+// a row that decodes where all K/V is, the home's alone.
+TEST(DeriveSchedule, LogitsAreGatheredWhereTheyAreWanted) {
+  ScheduleConstants constants = constants_of({2, 2}, 4, 1);
+  constants.vocab = 10;
+  const auto gathered = [&](const StepPlan& plan) {
+    for (const Collective& c : derive_schedule(plan, constants))
+      if (c.kind == CollectiveKind::kAllGather && c.group == CollectiveGroup::kTp) return c.bytes;
+    return std::vector<int64_t>{};
+  };
+  StepPlan plan = plan_of(4, 5, Strategy::kPassKv);
+  EXPECT_EQ(gathered(plan), std::vector<int64_t>{});
+  plan.rows[0].wanted = LogitsWanted::kAll;
+  EXPECT_EQ(gathered(plan), (std::vector<int64_t>{3 * 5 * 4, 2 * 5 * 4}));
+  plan.rows[0].wanted = LogitsWanted::kLast;
+  EXPECT_EQ(gathered(plan), (std::vector<int64_t>{5 * 4, 0}));
+  constants.replicated = true;
+  plan = plan_of(8, 1, Strategy::kGather);  // row 3 is at home at cp index 1
+  plan.rows[0].wanted = LogitsWanted::kLast;
+  EXPECT_EQ(gathered(plan), (std::vector<int64_t>{0, 5 * 4}));
 }
 
 TEST(DeriveSchedule, EveryConstantThatMovesBytesCounts) {

@@ -10,7 +10,7 @@
 #include "attention/attention.h"
 #include "kv/kv_store.h"
 #include "model/decoder.h"
-#include "worker/pass_plan.h"
+#include "plan/pass_plan.h"
 #include "worker/rank_place.h"
 #include "worker/step_agreement.h"
 #include "worker/step_executor.h"

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "plan/schedule_hash.h"
+
 namespace lariat {
 namespace {
 
@@ -16,6 +18,7 @@ struct ReadyRecord {
   uint64_t fingerprint[2] = {0, 0};
   char message[232] = {};
 };
+static_assert(sizeof(ReadyRecord) == kReadyBytes, "the schedule says what crosses");
 
 template <typename T>
 Result<std::vector<T>> gather(Group& group, std::span<const T> own, Deadline deadline) {

@@ -1,4 +1,4 @@
-#include "worker/pass_plan.h"
+#include "plan/pass_plan.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Passes over random rows and placements: every token once, on its owner, never more than there is room for.
-#include "worker/pass_plan.h"
+#include "plan/pass_plan.h"
 
 #include <gtest/gtest.h>
 
