@@ -36,7 +36,7 @@ bool absent(simdjson::simdjson_result<element> r) {
 }
 
 simdjson::simdjson_result<element> present(element e) {
-  return {std::move(e)};
+  return simdjson::simdjson_result<element>(element(e));
 }
 
 Result<std::string_view> text_of(const object& o, const char* key) {

@@ -91,8 +91,8 @@ class RankCoreTest : public testing::Test {
       changed_.notify_all();
     });
   }
-  void begin_loaded(ToyOptions options = {}, milliseconds stall = kDeadline) {
-    begin(toy_factory(std::move(options)), stall);
+  void begin_loaded(const ToyOptions& options = {}, milliseconds stall = kDeadline) {
+    begin(toy_factory(options), stall);
     core_->handle(start_message());
     ASSERT_TRUE(next<RankHello>());
   }

@@ -168,6 +168,43 @@ class Recovers(unittest.TestCase):
         self.server.stop()
 
 
+class Layouts(unittest.TestCase):
+    def test_a_rank_killed_under_each(self):
+        for flags in (["--layout", "tp=2"], ["--layout", "tp=4"], ["--layout", "tp=2,cp=2"],
+                      ["--ranks", "3", "--kv", "replicated"], ["--ranks", "2", "--rank-shares", "3,1"]):
+            with self.subTest(flags=flags), Server([*flags, "--threads", "1", "--context", "8192"],
+                                                   LOGS / "failures-server.log") as server:
+                alone = Stream(server, STREAM)
+                alone.join()
+                self.assertIsNone(alone.error)
+                pids = server.rank_pids()
+                self.lose(server, alone.outcome(), [pids[-1]])
+                self.lose(server, alone.outcome(), [server.rank_pids()[0]])
+                server.wait_idle()
+
+    def test_several_at_once(self):
+        with Server(FLAGS, LOGS / "failures-server.log") as server:
+            alone = Stream(server, STREAM)
+            alone.join()
+            self.assertIsNone(alone.error)
+            for ranks in ([0, 2], [0, 1, 2]):
+                pids = server.rank_pids()
+                self.lose(server, alone.outcome(), [pids[r] for r in ranks])
+            server.wait_idle()
+
+    def lose(self, server, wanted, pids):
+        epoch = server.state()["epoch"]
+        begun = threading.Event()
+        stream = Stream(server, STREAM, on_tokens=lambda _: begun.set())
+        self.assertTrue(begun.wait(60))
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        stream.join()
+        self.assertIsNone(stream.error)
+        self.assertEqual(difference(wanted, stream.outcome()), "")
+        self.assertEqual(server.wait_ready(60, epoch)["epoch"], epoch + 1)
+
+
 class Spent(unittest.TestCase):
     def test_each_rank_in_each_way(self):
         """With restarts spent the stream ends in an error that names rank and cause, within 10 s; others get 503."""
