@@ -173,6 +173,40 @@ TEST(Gloo, GroupsOfALayoutAreApart) {
   });
 }
 
+// Sums larger than a mailbox, under way together, waited for in another order by every rank: what a rank
+// posted goes on while it waits for something else.
+TEST(Gloo, LargeSumsInAnyOrder) {
+  for (const int32_t world : {2, 3}) {
+    on_processes({1, world}, [&](RankGroups& groups, int32_t r) -> std::string {
+      constexpr size_t kN = 300'001, kCalls = 6;
+      const auto value = [](int32_t rank, size_t call, size_t i) {
+        return static_cast<float>(rank + 1) * static_cast<float>(i % 1000) + static_cast<float>(call);
+      };
+      std::vector<std::vector<float>> data(kCalls, std::vector<float>(kN));
+      std::vector<PendingPtr> sums, marks;
+      std::vector<std::vector<int32_t>> all(kCalls, std::vector<int32_t>(static_cast<size_t>(world)));
+      for (size_t call = 0; call < kCalls; ++call) {
+        for (size_t i = 0; i < kN; ++i) data[call][i] = value(r, call, i);
+        sums.push_back(groups.world->all_reduce_sum(data[call].data(), kN, {}));
+        marks.push_back(groups.ring->all_gather({&r, 4, {}}, {all[call].data(), all[call].size() * 4, {}}));
+      }
+      for (size_t k = 0; k < kCalls; ++k) {
+        const size_t call = r == 0 ? k : r == 1 ? kCalls - 1 - k : (k + 3) % kCalls;
+        if (r == 1) FAIL_UNLESS_OK(sums[call]->wait(soon()));
+        FAIL_UNLESS_OK(marks[call]->wait(soon()));
+        if (r != 1) FAIL_UNLESS_OK(sums[call]->wait(soon()));
+        for (int32_t j = 0; j < world; ++j) FAIL_UNLESS(all[call][static_cast<size_t>(j)] == j);
+        for (size_t i = 0; i < kN; i += 7) {
+          float want = 0;
+          for (int32_t j = 0; j < world; ++j) want += value(j, call, i);
+          FAIL_UNLESS(data[call][i] == want);
+        }
+      }
+      return "";
+    });
+  }
+}
+
 TEST(Gloo, LargeBlocks) {
   constexpr size_t kBytes = size_t{64} << 20;
   on_processes({1, 3}, [](RankGroups& groups, int32_t) -> std::string {

@@ -62,7 +62,6 @@ Result<Mailbox> Mailbox::open(const std::filesystem::path& path, int32_t world, 
   static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
   const auto ranks = static_cast<size_t>(world);
   Mailbox box;
-  // Sparse: only rings that are used take memory.
   LARIAT_ASSIGN(box.file_, SharedFile::open(path, ranks * sizeof(Bell) + ranks * ranks * sizeof(Ring)));
   box.world_ = world;
   box.rank_ = rank;

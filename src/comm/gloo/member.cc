@@ -20,11 +20,11 @@ enum CallKind : uint32_t {
   kBarrier
 };
 
-// What both sides of a message call it. Two members of a role exchange at most one message each way in a
-// call, so role and number suffice; kind and size are mixed in because Gloo ends the process when sizes
-// disagree: here they do not match, and the wait ends by its deadline.
-uint64_t slot_of(GlooGroup::Role role, uint64_t number, uint32_t kind, size_t bytes) {
-  const uint64_t mixed = (bytes * 8 + kind) * 0x9E3779B97F4A7C15u;
+// What both sides of a message call it: the role, the call's number and, of a sum, which piece of it. Kind
+// and size are mixed in because Gloo ends the process when sizes disagree: here they do not match, and the
+// wait ends by its deadline.
+uint64_t slot_of(GlooGroup::Role role, uint64_t number, uint32_t kind, size_t bytes, size_t piece) {
+  const uint64_t mixed = (((piece << 40) + bytes) * 8 + kind) * 0x9E3779B97F4A7C15u;
   return static_cast<uint64_t>(role) << 60 | (number & 0xFFFFFFF) << 32 | mixed >> 32;
 }
 
@@ -68,21 +68,22 @@ struct GlooGroup::Call {
 
 class GlooGroup::Posted : public Pending {
  public:
-  Posted(const GlooGroup& group, Call call, Status posted)
+  Posted(const GlooGroup& group, Call call)
       : mesh_(group.mesh_),
         counts_(group.counts_),
         role_(group.role_),
         members_(group.members_.size()),
-        call_(std::move(call)),
-        status_(std::move(posted)),
-        over_(!status_.ok()) {
+        call_(std::move(call)) {
+    // Receives before sends: a send that finds its receive posted goes out in one message.
     transfers_ = std::move(call_.receives);
     for (Transfer& t : call_.sends) transfers_.push_back(std::move(t));
-    if (over_) transfers_.clear();
+    status_ = mesh_->post(transfers_);
+    if (!status_.ok()) end();
   }
   ~Posted() override {
     LARIAT_CHECK(over_ || transfers_.empty() || mesh_->dead(), "{} was dropped unfinished by rank {}",
                  call_.name, mesh_->rank());
+    end();
   }
   Posted(const Posted&) = delete;
   Posted& operator=(const Posted&) = delete;
@@ -97,8 +98,7 @@ class GlooGroup::Posted : public Pending {
       counts_->wait_us +=
           std::chrono::duration_cast<std::chrono::microseconds>(CommClock::now() - since).count();
     }
-    over_ = true;
-    transfers_.clear();  // from here on the memory is the caller's again
+    end();
     if (status_.ok() && call_.out) add_up();
     call_.parts.reset();
     return status_;
@@ -108,6 +108,13 @@ class GlooGroup::Posted : public Pending {
   bool done() const override { return over_ || transfers_.empty() || mesh_->dead(); }
 
  private:
+  // From here on the memory is the caller's again.
+  void end() {
+    over_ = true;
+    mesh_->forget(transfers_);
+    transfers_.clear();
+  }
+
   void add_up() {
     const size_t n = call_.n;
     copy_own(call_.out, call_.parts.get(), n * sizeof(float));
@@ -123,8 +130,8 @@ class GlooGroup::Posted : public Pending {
   size_t members_;
   Call call_;
   std::vector<Transfer> transfers_;  // receives first
-  Status status_;
-  bool over_;
+  Status status_ = Ok{};
+  bool over_ = false;
 };
 
 GlooGroup::GlooGroup(std::shared_ptr<Mesh> mesh, Role role, std::vector<int32_t> members)
@@ -150,12 +157,25 @@ GlooGroup::Call GlooGroup::begin(const char* name, uint32_t kind, Device device)
 
 void GlooGroup::receive(Call& call, int32_t member, void* to, size_t bytes) const {
   call.receives.emplace_back(members_[static_cast<size_t>(member)], false, to, bytes,
-                             slot_of(role_, call.number, call.kind, bytes));
+                             slot_of(role_, call.number, call.kind, bytes, 0));
 }
 
 void GlooGroup::send(Call& call, int32_t member, const void* from, size_t bytes) const {
   call.sends.emplace_back(members_[static_cast<size_t>(member)], true, from, bytes,
-                          slot_of(role_, call.number, call.kind, bytes));
+                          slot_of(role_, call.number, call.kind, bytes, 0));
+}
+
+// A sum is waited for at once, so nothing is gained by a thread that moves it meanwhile: in pieces that fit
+// the mailbox it goes through shared memory at any size.
+void GlooGroup::exchange(Call& call, int32_t member, const float* from, float* to, size_t bytes) const {
+  const int32_t peer = members_[static_cast<size_t>(member)];
+  for (size_t done = 0, piece = 0; done < bytes; ++piece) {
+    const size_t n = std::min(bytes - done, Mailbox::kMessageMax);
+    const uint64_t slot = slot_of(role_, call.number, call.kind, n, piece);
+    call.receives.emplace_back(peer, false, at(static_cast<void*>(to), done), n, slot);
+    call.sends.emplace_back(peer, true, at(static_cast<const void*>(from), done), n, slot);
+    done += n;
+  }
 }
 
 PendingPtr GlooGroup::post(Call call) {
@@ -164,10 +184,7 @@ PendingPtr GlooGroup::post(Call call) {
     abort(make_error(Errc::kUnsupported, "the gloo transport moves host memory only"));
   }
   for (const Transfer& t : call.sends) counts_->bytes_sent += static_cast<int64_t>(t.bytes());
-  // Receives before sends: a send that finds its receive posted goes out in one message.
-  Status status = mesh_->post(call.receives);
-  if (status.ok()) status = mesh_->post(call.sends);
-  return std::make_unique<Posted>(*this, std::move(call), std::move(status));
+  return std::make_unique<Posted>(*this, std::move(call));
 }
 
 PendingPtr GlooGroup::ring_shift(SendBytes out, RecvBytes in) {
@@ -224,8 +241,7 @@ PendingPtr GlooGroup::all_reduce_sum(float* data, int64_t n, Device device) {
   copy_own(own, data, count * sizeof(float));
   for (int32_t j = 0; j < size(); ++j) {
     if (j == member_) continue;
-    receive(call, j, call.parts.get() + count * static_cast<size_t>(j), count * sizeof(float));
-    send(call, j, own, count * sizeof(float));
+    exchange(call, j, own, call.parts.get() + count * static_cast<size_t>(j), count * sizeof(float));
   }
   return post(std::move(call));
 }
@@ -244,8 +260,7 @@ PendingPtr GlooGroup::reduce_scatter_sum(const float* data, int64_t n, float* ou
       copy_own(part, mine, block * sizeof(float));
       continue;
     }
-    receive(call, j, part, block * sizeof(float));
-    send(call, j, mine, block * sizeof(float));
+    exchange(call, j, mine, part, block * sizeof(float));
   }
   return post(std::move(call));
 }

@@ -43,6 +43,7 @@ class GlooGroup : public Group {
   Call begin(const char* name, uint32_t kind, Device device);
   void receive(Call& call, int32_t member, void* to, size_t bytes) const;
   void send(Call& call, int32_t member, const void* from, size_t bytes) const;
+  void exchange(Call& call, int32_t member, const float* from, float* to, size_t bytes) const;
   PendingPtr post(Call call);
 
   std::shared_ptr<Mesh> mesh_;

@@ -35,6 +35,7 @@ bool small(const Transfer& transfer) {
 Mesh::Mesh(int32_t world, int32_t rank)
     : world_(world),
       rank_(rank),
+      blocked_(static_cast<size_t>(world)),
       spins_(std::thread::hardware_concurrency() >= static_cast<unsigned>(world)) {}
 
 Mesh::~Mesh() {
@@ -62,19 +63,47 @@ Result<bool> Mesh::move_mail(Transfer& t) {
   return t.done();
 }
 
+// In the order of posting with each peer: what overtook another piece would have to be kept aside over there.
+Status Mesh::send_all_mail() {
+  std::fill(blocked_.begin(), blocked_.end(), false);
+  for (std::vector<Transfer>* call : posted_) {
+    for (Transfer& t : *call) {
+      if (!t.send() || !small(t) || t.done() || blocked_[static_cast<size_t>(t.peer())]) continue;
+      LARIAT_ASSIGN(const bool moved, move_mail(t));
+      if (!moved) blocked_[static_cast<size_t>(t.peer())] = true;
+    }
+  }
+  return Ok{};
+}
+
+Result<Mesh::Mail> Mesh::move_all_mail(std::span<Transfer> transfers) {
+  LARIAT_RETURN_IF_ERROR(send_all_mail());
+  std::fill(blocked_.begin(), blocked_.end(), false);
+  Mail mail;
+  for (Transfer& t : transfers) {
+    if (!small(t) || t.done()) continue;
+    if (!t.send() && !blocked_[static_cast<size_t>(t.peer())]) {
+      LARIAT_ASSIGN(const bool moved, move_mail(t));
+      mail.moved |= moved;
+      if (moved) continue;
+      blocked_[static_cast<size_t>(t.peer())] = true;
+    }
+    if (!mail.open) mail.open = &t;
+  }
+  return mail;
+}
+
 Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, const What& what) {
-  const auto spin_until = CommClock::now() + (spins_ ? kMailSpin : std::chrono::microseconds(0));
+  const auto spin = spins_ ? kMailSpin : std::chrono::microseconds(0);
+  auto spin_until = CommClock::now() + spin;
   while (true) {
     const uint32_t heard = mail_.bell();
-    Transfer* open = nullptr;
-    for (Transfer& t : transfers) {
-      if (!small(t) || t.done()) continue;
-      LARIAT_ASSIGN(const bool moved, move_mail(t));
-      if (!moved && !open) open = &t;
-    }
+    LARIAT_ASSIGN(const Mail mail, move_all_mail(transfers));
+    Transfer* open = mail.open;
     if (!open) break;
     LARIAT_RETURN_IF_ERROR(health());
     const auto now = CommClock::now();
+    if (mail.moved) spin_until = now + spin;
     if (now < spin_until) {
       relax();
       continue;
@@ -95,12 +124,17 @@ Status Mesh::wait_for_mail(std::span<Transfer> transfers, Deadline deadline, con
   return Ok{};
 }
 
-Status Mesh::post(std::span<Transfer> transfers) {
+Status Mesh::post(std::vector<Transfer>& transfers) {
   LARIAT_RETURN_IF_ERROR(health());
-  // A send that finds no room is tried again when it is waited for, as every transfer is.
-  for (Transfer& transfer : transfers) {
-    if (small(transfer) && transfer.send()) LARIAT_RETURN_IF_ERROR(move_mail(transfer));
-  }
+  posted_.push_back(&transfers);
+  // A send that finds no room is tried again whenever anything is waited for.
+  Status sent = send_all_mail();
+  if (sent.ok()) sent = post_large(transfers);
+  if (!sent.ok()) forget(transfers);
+  return sent;
+}
+
+Status Mesh::post_large(std::vector<Transfer>& transfers) {
   int32_t peer = rank_;
   std::string problem;
   {
@@ -126,8 +160,18 @@ Status Mesh::post(std::span<Transfer> transfers) {
   return death();
 }
 
-Status Mesh::wait(std::span<Transfer> transfers, Deadline deadline, const What& what) {
-  LARIAT_RETURN_IF_ERROR(wait_for_mail(transfers, deadline, what));
+void Mesh::forget(const std::vector<Transfer>& transfers) {
+  std::erase(posted_, &transfers);
+}
+
+Status Mesh::wait(std::vector<Transfer>& transfers, Deadline deadline, const What& what) {
+  Status ended = wait_for_mail(transfers, deadline, what);
+  if (ended.ok()) ended = wait_for_large(transfers, deadline, what);
+  forget(transfers);
+  return ended;
+}
+
+Status Mesh::wait_for_large(std::span<Transfer> transfers, Deadline deadline, const What& what) {
   for (Transfer& transfer : transfers) {
     if (small(transfer)) continue;
     board_.waits_for(transfer.peer(), deadline);

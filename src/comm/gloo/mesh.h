@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "comm/gloo/gloo_groups.h"
@@ -43,11 +44,13 @@ class Mesh {
 
   int32_t rank() const { return rank_; }
 
-  // Receives must be posted before sends. Never blocks on a peer.
-  Status post(std::span<Transfer> transfers);
+  // Receives stand before sends. Never blocks on a peer. The vector stays where it is until wait() has
+  // returned, or forget(): every wait moves on whatever was posted before.
+  Status post(std::vector<Transfer>& transfers);
+  void forget(const std::vector<Transfer>& transfers);
   // Until all are done. After an error nobody touches their memory once they are destroyed. `what` describes
   // the call in the error of a deadline.
-  Status wait(std::span<Transfer> transfers, Deadline deadline, const What& what);
+  Status wait(std::vector<Transfer>& transfers, Deadline deadline, const What& what);
   // Dies of what the lookout has seen, if anything.
   Status health();
   void abort(const Error& why) { die(why); }
@@ -60,6 +63,14 @@ class Mesh {
   Status agree(const GlooOptions& options, Deadline deadline);
   // Small messages, either way: moves what can be moved.
   Result<bool> move_mail(Transfer& transfer);
+  struct Mail {
+    Transfer* open = nullptr;  // the first that is not done
+    bool moved = false;        // something was
+  };
+  Status send_all_mail();
+  Result<Mail> move_all_mail(std::span<Transfer> transfers);
+  Status post_large(std::vector<Transfer>& transfers);
+  Status wait_for_large(std::span<Transfer> transfers, Deadline deadline, const What& what);
   Status wait_for_mail(std::span<Transfer> transfers, Deadline deadline, const What& what);
   Status give_up(const Transfer& transfer, const std::string& what);  // at its deadline
   Error timed_out(const Transfer& transfer, const std::string& what) const;
@@ -77,6 +88,8 @@ class Mesh {
   std::shared_ptr<gloo::transport::Context> news_context_;
   WaitBoard board_;
   Mailbox mail_;
+  std::vector<std::vector<Transfer>*> posted_;  // in this order
+  std::vector<bool> blocked_;                   // peers, of one look at the mail
   const bool spins_;                  // a wait for mail, before it sleeps: not where ranks share cores
   std::unique_ptr<Lookout> lookout_;  // null with one rank
 
