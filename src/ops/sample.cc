@@ -97,11 +97,38 @@ void apply_penalties(std::span<float> logits, const SampleParams& p) {
     if (c.in_output > 0 || c.in_prompt) x = x > 0 ? x / p.repetition_penalty : x * p.repetition_penalty;
     if (c.in_output > 0) x -= p.frequency_penalty * static_cast<float>(c.in_output) + p.presence_penalty;
   }
-  for (const auto& [id, bias] : p.logit_bias) logits[static_cast<size_t>(id)] += bias;
+  for (const auto& [id, bias] : p.logit_bias) {
+    float& x = logits[static_cast<size_t>(id)];
+    if (bias <= -kBiasCertain) {
+      x = kNegInf;
+    } else if (bias < kBiasCertain) {
+      x += bias;
+    }
+  }
   for (const int32_t id : p.banned) logits[static_cast<size_t>(id)] = kNegInf;
   if (p.allowed.empty()) return;
   for (size_t i = 0; i < logits.size(); ++i)
     if ((p.allowed[i / 64] >> (i % 64) & 1) == 0) logits[i] = kNegInf;
+}
+
+// Leaves only the tokens that a bias forces, with what penalties made of their logits. One that is banned or
+// masked is not forced; without any, all stay.
+void keep_forced(std::span<float> logits, const SampleParams& p) {
+  std::vector<std::pair<size_t, float>> forced;
+  for (const auto& [id, bias] : p.logit_bias) {
+    const auto i = static_cast<size_t>(id);
+    if (bias >= kBiasCertain && logits[i] > kNegInf) forced.emplace_back(i, logits[i]);
+  }
+  if (forced.empty()) return;
+  std::fill(logits.begin(), logits.end(), kNegInf);
+  for (const auto& [i, logit] : forced) logits[i] = logit;
+}
+
+Error no_token_left(const SampleParams& p) {
+  const bool asked = std::any_of(p.logit_bias.begin(), p.logit_bias.end(),
+                                 [](const auto& b) { return b.second <= -kBiasCertain; });
+  if (!asked) return make_error(Errc::kInternal, "bans and masks leave no token to choose from");
+  return make_error(Errc::kInvalidArgument, "logit_bias: leaves no token to choose from", "logit_bias");
 }
 
 // A token that may be drawn; weight = exp((logit - best) / temperature), 1 for the best.
@@ -253,13 +280,13 @@ Result<SampleResult> sample(std::span<float> logits, const SampleParams& params)
     raw.assign(logits.begin(), logits.end());
   }
   apply_penalties(logits, params);
+  keep_forced(logits, params);
   const cpu::LogitScan scan = cpu::scan_logits(logits);
   if (!scan.finite)
     return make_error(
         Errc::kInvalidArgument,
         fmt::format("repetition_penalty {} or a bias makes a logit infinite", params.repetition_penalty));
-  if (scan.best == kNegInf)
-    return make_error(Errc::kInternal, "bans and masks leave no token to choose from");
+  if (scan.best == kNegInf) return no_token_left(params);
   result.token =
       params.temperature == 0
           ? static_cast<int32_t>(std::find(logits.begin(), logits.end(), scan.best) - logits.begin())

@@ -67,7 +67,10 @@ TEST_P(SampleTargetTest, MatchesTheOracleDrawForDraw) {
     p.choice = rng() % 4;
     for (size_t id = 0; id < vocab; id += 1 + rng() % 9) {
       p.counts.push_back({static_cast<int32_t>(id), static_cast<int32_t>(rng() % 3), coin()});
-      if (coin()) p.logit_bias.emplace_back(static_cast<int32_t>(id), number(-5, 5));
+      if (!coin()) continue;
+      const bool certain = vocab > 20 && rng() % 20 == 0;
+      p.logit_bias.emplace_back(static_cast<int32_t>(id),
+                                certain ? (coin() ? 100.0f : -100.0f) : number(-5, 5));
     }
     if (vocab > 2) p.banned.push_back(static_cast<int32_t>(rng() % vocab));
     if (vocab > 64 && coin()) {
@@ -182,6 +185,51 @@ TEST(Sample, PenaltiesOfPublicReports) {  // C39
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, Errc::kInvalidArgument);
   }
+}
+
+// C39: the repetition penalty multiplies a negative logit by up to 100, so a bias of 100 that were only added
+// would neither ban nor force.
+TEST(Sample, ABiasOfAHundredIsCertainWhateverThePenalties) {
+  std::mt19937 rng(7);
+  for (const float penalty : {0.01f, 1.0f, 100.0f}) {
+    std::vector<float> logits = random_logits(rng, 200, 30.0f);
+    SampleParams p;
+    p.repetition_penalty = penalty;
+    p.presence_penalty = -2.0f;
+    for (int32_t id = 0; id < 200; ++id) p.counts.push_back({id, id % 5, true});
+    const auto best = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    const auto worst = static_cast<int32_t>(std::min_element(logits.begin(), logits.end()) - logits.begin());
+    for (const float temperature : {0.0f, 2.0f}) {
+      p.temperature = temperature;
+      p.logit_bias = {{best, -100.0f}};
+      const auto banned = support(logits, p, 500);
+      EXPECT_FALSE(std::binary_search(banned.begin(), banned.end(), best)) << penalty;
+      p.logit_bias = {{worst, 100.0f}};
+      EXPECT_EQ(support(logits, p, 100), (std::vector<int32_t>{worst})) << penalty;
+    }
+    p.logit_bias = {{3, 100.0f}, {4, 100.0f}, {5, 99.0f}, {6, -100.0f}};
+    for (const int32_t id : support(logits, p, 200)) EXPECT_TRUE(id == 3 || id == 4) << id;
+  }
+}
+
+// An end token that is forced before min_tokens is not: the ban stands, and the others go on as they were.
+TEST(Sample, BansAndMasksGoBeforeAForcedToken) {
+  std::vector<float> logits(10, 0.0f);
+  SampleParams p;
+  p.temperature = 0;
+  p.logit_bias = {{9, 100.0f}};
+  p.banned = {9};
+  EXPECT_EQ(must_sample(logits, p).token, 0);
+  p.logit_bias = {{8, 100.0f}, {9, 100.0f}};
+  EXPECT_EQ(must_sample(logits, p).token, 8);
+  p.banned.clear();
+  p.allowed = {0b11};
+  EXPECT_EQ(must_sample(logits, p).token, 0);
+  p.logit_bias = {{0, -100.0f}, {1, -100.0f}};
+  std::vector<float> scratch = logits;
+  const auto none = sample(scratch, p);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, Errc::kInvalidArgument) << "what the client asked for, and no fault of ours";
 }
 
 TEST(Sample, RepetitionPenaltyDividesPositiveAndMultipliesNegativeOnce) {

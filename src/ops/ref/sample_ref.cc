@@ -36,6 +36,15 @@ std::vector<double> sampling_distribution(std::span<const float> logits, const S
   for (const int32_t id : params.banned) x[static_cast<size_t>(id)] = kNegInf;
   for (size_t i = 0; !params.allowed.empty() && i < x.size(); ++i)
     if ((params.allowed[i / 64] >> (i % 64) & 1) == 0) x[i] = kNegInf;
+  std::vector<bool> forced(x.size());
+  for (const auto& [id, bias] : params.logit_bias) {
+    const auto i = static_cast<size_t>(id);
+    if (bias <= -100) x[i] = kNegInf;
+    forced[i] = bias >= 100 && x[i] > kNegInf;
+  }
+  if (std::find(forced.begin(), forced.end(), true) != forced.end())
+    for (size_t i = 0; i < x.size(); ++i)
+      if (!forced[i]) x[i] = kNegInf;
   for (double& v : x) v /= static_cast<double>(params.temperature);
 
   std::vector<size_t> order(x.size());
