@@ -3,17 +3,20 @@
 #include <nlohmann/json.hpp>
 
 #include "api/wire.h"
+#include "base/excerpt.h"
 
 namespace lariat {
 namespace {
 
 constexpr int kRetryAfterS = 1;
+// A template may raise with a whole message in its text.
+constexpr size_t kMessageBytesMax = 1024;
 
 }  // namespace
 
 ApiError to_api_error(const Error& error) {
   ApiError e;
-  e.message = error.message;
+  e.message = excerpt(error.message, kMessageBytesMax);
   e.param = error.param;
   switch (error.code) {
     case Errc::kInvalidArgument:

@@ -21,7 +21,7 @@ struct ApiError {
 
 // 400 kInvalidArgument, kUnsupported; 404 kNotFound; 429 kResourceExhausted with Retry-After; 499 kCancelled;
 // 503 kUnavailable with Retry-After; 504 kDeadlineExceeded; 500 kInternal, kCorruptData (a request's broken
-// JSON is turned into kInvalidArgument where it is parsed).
+// JSON is turned into kInvalidArgument where it is parsed). A long message keeps its beginning and its end.
 ApiError to_api_error(const Error& error);
 
 // A 400 about a request field: `param` is the top-level field, `path` says where inside it the fault is.

@@ -1,8 +1,6 @@
 // The body of /v1/chat/completions.
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "api/request_fields.h"
 
 namespace lariat {
@@ -30,34 +28,12 @@ Result<bool> read_tools(FieldReader& fields) {
     if (!function->contains("name") || !(*function)["name"].is_string()) {
       return field_error(path + ".function.name", "must be a string");
     }
+    if (const json strict = function->value("strict", json(false)); !strict.is_null() && strict != false) {
+      return field_error(path + ".function.strict", "only false is implemented: calls are not checked");
+    }
   }
   const json* choice = fields.get("tool_choice");
   return choice == nullptr || *choice != "none";
-}
-
-// Fields of OpenAI's that we know and do not implement pass only with the value that asks for nothing.
-void refuse_unimplemented(FieldReader& fields) {
-  const auto only = [&](std::string_view name, std::initializer_list<json> harmless, std::string_view why) {
-    const json* v = fields.get(name);
-    if (v == nullptr || std::find(harmless.begin(), harmless.end(), *v) != harmless.end()) return;
-    fields.refuse(name, why);
-  };
-  constexpr std::string_view kNot = "is not implemented here";
-  only("tool_choice", {"auto", "none"}, "only \"auto\" and \"none\" are implemented");
-  only("parallel_tool_calls", {true}, "only true is implemented");
-  only("response_format", {json{{"type", "text"}}}, "only {\"type\": \"text\"} is implemented");
-  only("modalities", {json::array({"text"})}, "only [\"text\"] is implemented");
-  only("functions", {json::array()}, "is deprecated and not implemented; give \"tools\"");
-  only("function_call", {"none"}, "is deprecated and not implemented; give \"tool_choice\"");
-  only("store", {false}, "nothing is stored here; only false is accepted");
-  only("service_tier", {"auto", "default"}, "only \"auto\" and \"default\" are accepted");
-  only("verbosity", {"medium"}, kNot);
-  for (const std::string_view name :
-       {"audio", "prediction", "web_search_options", "reasoning_effort", "prompt_cache_retention"}) {
-    only(name, {}, kNot);
-  }
-  only("add_generation_prompt", {true}, "only true is implemented");
-  only("echo", {false}, "is a field of /v1/completions");
 }
 
 void read_logprobs(FieldReader& fields, ParsedRequest& out, GenerateRequest& request) {
@@ -75,13 +51,6 @@ void read_variables(FieldReader& fields, const ordered_json& root, ordered_json&
   bool thinking = false;
   fields.boolean("enable_thinking", thinking);
   if (fields.get("enable_thinking") != nullptr) out["enable_thinking"] = thinking;
-}
-
-void read_bystanders(FieldReader& fields) {
-  fields.object("metadata");
-  std::string ignored;
-  fields.string("safety_identifier", ignored);
-  fields.string("prompt_cache_key", ignored);
 }
 
 Result<ChatPrompt> read_prompt(FieldReader& fields, std::string_view body) {
@@ -109,9 +78,13 @@ Result<std::vector<int32_t>> encode(const ChatPrompt& prompt, const TextCodec* c
   Result<std::vector<int32_t>> ids = codec->encode_chat(prompt);
   if (ids.ok()) return ids;
   Error e = std::move(ids).error();
+  // A template speaks in words of its own.
+  const std::string param = e.param.empty() ? "messages" : e.param.substr(0, e.param.find_first_of(".["));
+  const bool has_path = e.message.starts_with(param) && e.message.find_first_of(":.[") == param.size();
+  if (!has_path) e.message = param + ": " + e.message;
   // A prompt that is too much for the template's limits is the client's to mend, not a full queue.
   if (e.code == Errc::kResourceExhausted) e.code = Errc::kInvalidArgument;
-  e.param = e.param.empty() ? "messages" : e.param.substr(0, e.param.find_first_of(".["));
+  e.param = param;
   return e;
 }
 
@@ -124,10 +97,8 @@ ApiResult<ParsedRequest> parse_chat(std::string_view body, const ModelContext& m
   out.kind = ApiKind::kChat;
   GenerateRequest request;
   FieldReader fields(root);
-  refuse_unimplemented(fields);
   read_common(fields, model, out, request);
   read_logprobs(fields, out, request);
-  read_bystanders(fields);
   std::optional<int64_t> wanted;
   read_max_tokens(fields, wanted);
   LARIAT_RETURN_IF_ERROR(fields.status());

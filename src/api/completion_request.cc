@@ -76,7 +76,7 @@ Result<std::vector<Prompt>> read_prompts(FieldReader& fields, const ModelContext
   return out;
 }
 
-void refuse_unimplemented(FieldReader& fields, int32_t n) {
+void read_suffix_and_best_of(FieldReader& fields, int32_t n) {
   std::string suffix;
   fields.string("suffix", suffix);
   if (!suffix.empty()) fields.refuse("suffix", "is not implemented here");
@@ -103,7 +103,7 @@ ApiResult<ParsedRequest> parse_completion(std::string_view body, const ModelCont
   GenerateRequest request;
   FieldReader fields(root);
   read_common(fields, model, out, request);
-  refuse_unimplemented(fields, request.n);
+  read_suffix_and_best_of(fields, request.n);
   fields.boolean("echo", out.echo);
   read_logprobs(fields, out, request);
   std::optional<int64_t> wanted;

@@ -50,10 +50,17 @@ struct ModelContext {
   std::string id;
   const TextCodec* codec = nullptr;  // without one, completions take token ids and chat is refused
   SamplingDefaults defaults;
-  int64_t context_tokens = 0;
+  int64_t context_tokens =
+      0;                      // positions a request may have, asked for or the model's, whatever memory holds
   int64_t kv_tokens_max = 0;  // tokens the KV memory holds for one request; 0: no bound of its own
   int64_t vocab = 0;
   int64_t created = 0;  // unix seconds, of /v1/models
+
+  bool memory_binds() const { return kv_tokens_max > 0 && kv_tokens_max < context_tokens; }
+  // Tokens a prompt may have.
+  int64_t tokens_max() const { return memory_binds() ? kv_tokens_max : context_tokens; }
+  // What bounds a prompt, for messages: "this model's maximum context length is 4096 tokens".
+  std::string limit_text() const;
 };
 
 }  // namespace lariat

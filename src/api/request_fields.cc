@@ -7,6 +7,8 @@
 #include <chrono>
 #include <random>
 
+#include "api/known_fields.h"
+#include "base/excerpt.h"
 #include "base/json.h"
 
 namespace lariat {
@@ -14,31 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Names of vLLM's that change what comes back; ignoring them would answer another question than was asked.
-constexpr std::string_view kForeignFields[] = {"guided_json",
-                                               "guided_regex",
-                                               "guided_choice",
-                                               "guided_grammar",
-                                               "structured_outputs",
-                                               "use_beam_search",
-                                               "length_penalty",
-                                               "prompt_logprobs",
-                                               "bad_words",
-                                               "allowed_token_ids",
-                                               "include_stop_str_in_output",
-                                               "truncate_prompt_tokens",
-                                               "stop_token_ids",
-                                               "documents",
-                                               "mm_processor_kwargs",
-                                               "continue_final_message"};
-
-void refuse_foreign(FieldReader& fields) {
-  for (const std::string_view name : kForeignFields) {
-    const json* v = fields.get(name);
-    if (v == nullptr || *v == false || (v->is_array() && v->empty())) continue;
-    fields.refuse(name, "is not implemented here");
-  }
-}
+constexpr size_t kNameBytesMax = 100;  // of a client's word in a message
 
 void read_sampling(FieldReader& fields, const SamplingDefaults& defaults, SamplingSettings& s) {
   s.temperature = defaults.temperature.value_or(1.0f);
@@ -65,7 +43,7 @@ void read_logit_bias(FieldReader& fields, int64_t vocab, SamplingSettings& s) {
   const json* bias = fields.object("logit_bias");
   if (bias == nullptr) return;
   for (const auto& [key, value] : bias->items()) {
-    const std::string path = fmt::format("logit_bias[\"{}\"]", key.substr(0, 32));
+    const std::string path = fmt::format("logit_bias[\"{}\"]", excerpt(key, kNameBytesMax));
     int32_t id = -1;
     const auto [end, fault] = std::from_chars(key.data(), key.data() + key.size(), id);
     const bool plain = fault == std::errc() && end == key.data() + key.size() && std::to_string(id) == key;
@@ -110,6 +88,10 @@ void read_stream(FieldReader& fields, ParsedRequest& out) {
   bool obfuscation = false;
   inner.boolean("include_obfuscation", obfuscation);
   if (obfuscation) inner.refuse("include_obfuscation", "is not implemented here");
+  for (const auto& [name, value] : options->items()) {
+    if (name == "include_usage" || name == "include_obfuscation" || value.is_null()) continue;
+    inner.refuse(excerpt(name, kNameBytesMax), "is not implemented here");
+  }
   if (!inner.ok()) fields.adopt(inner.error());
 }
 
@@ -142,7 +124,8 @@ Status check_model(const json& body, const ModelContext& model) {
   LARIAT_RETURN_IF_ERROR(fields.status());
   if (name == model.id) return Ok{};
   return make_error(Errc::kNotFound,
-                    fmt::format("the model `{}` is not served here; this server has `{}`", name, model.id),
+                    fmt::format("the model `{}` is not served here; this server has `{}`",
+                                excerpt(name, kNameBytesMax), model.id),
                     "model");
 }
 
@@ -160,7 +143,7 @@ void read_max_tokens(FieldReader& fields, std::optional<int64_t>& out) {
 
 void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& out,
                  GenerateRequest& request) {
-  refuse_foreign(fields);
+  refuse_known(fields, out.kind);
   read_sampling(fields, model.defaults, request.sampling);
   read_logit_bias(fields, model.vocab, request.sampling);
   read_stop(fields, request.stop);
@@ -175,22 +158,21 @@ void read_common(FieldReader& fields, const ModelContext& model, ParsedRequest& 
   fields.boolean("return_token_ids", out.return_token_ids);
   // Accepted without effect: they name the asker, and nothing here is kept by asker.
   std::string ignored;
-  fields.string("user", ignored);
+  for (const std::string_view name : {"user", "safety_identifier", "prompt_cache_key"})
+    fields.string(name, ignored);
+  fields.object("metadata");
   request.end_ids = model.defaults.end_ids;
   out.n = request.n;
 }
 
 ApiResult<Ok> place_prompt(std::vector<int32_t> prompt, std::optional<int64_t> wanted, std::string_view param,
                            const ModelContext& model, GenerateRequest& request) {
-  const bool memory_binds = model.kv_tokens_max > 0 && model.kv_tokens_max < model.context_tokens;
-  const int64_t limit = memory_binds ? model.kv_tokens_max : model.context_tokens;
+  const int64_t limit = model.tokens_max();
   const auto tokens = static_cast<int64_t>(prompt.size());
   if (tokens > limit) {
     ApiError e = to_api_error(make_error(Errc::kInvalidArgument, "", std::string(param)));
     e.code = "context_length_exceeded";
-    e.message = fmt::format(
-        "the prompt has {} tokens; {} {} tokens", tokens,
-        memory_binds ? "this server's KV memory holds" : "this model's maximum context length is", limit);
+    e.message = fmt::format("{}: the prompt has {} tokens; {}", param, tokens, model.limit_text());
     return e;
   }
   // The last token is never read again and needs no place.

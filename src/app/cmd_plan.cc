@@ -70,6 +70,8 @@ void print_text(const Capacity& c, const NetBytes& net, const LayoutOptions& lay
         "network: {:.1f} MiB for a prompt of that length, {:.1f} KiB a decoded token, over all ranks\n",
         mib(net.prefill), static_cast<double>(net.decode) / 1024);
   }
+  if (const std::string lowered = lowered_context(layout, c); c.refusals.empty() && !lowered.empty())
+    fmt::print("note: {}\n", lowered);
   for (const Refusal& r : c.refusals)
     fmt::print("refused: --{}: {}; nearest that works: {}\n", r.setting, r.reason, r.nearest);
 }

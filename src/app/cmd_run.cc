@@ -70,10 +70,10 @@ Result<GenerateRequest> make_request(const Served& served, const RunOptions& opt
   request.id = "run";
   LARIAT_ASSIGN(request.prompt, prompt_ids(served, options));
   const auto prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t room = std::min(served.context.context_tokens, served.context.kv_tokens_max) - prompt + 1;
+  const int64_t room = served.context.tokens_max() - prompt + 1;
   if (room < 1) {
-    return make_error(Errc::kInvalidArgument, fmt::format("the prompt has {} tokens, the context {}", prompt,
-                                                          served.context.context_tokens));
+    return make_error(Errc::kInvalidArgument,
+                      fmt::format("the prompt has {} tokens; {}", prompt, served.context.limit_text()));
   }
   request.max_tokens =
       static_cast<int32_t>(options.max_tokens > 0 ? std::min(options.max_tokens, room) : room);

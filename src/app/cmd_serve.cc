@@ -31,6 +31,8 @@ void print_plan(const Served& served, const LayoutOptions& layout) {
   fmt::print(stderr, "{}: {}, {} threads a rank, {} KV pages of {} tokens, context {} tokens\n",
              served.context.id, layout_name(layout), layout.threads, c.pages_total, c.page_tokens,
              c.max_context);
+  if (const std::string lowered = lowered_context(layout, c); !lowered.empty())
+    fmt::print(stderr, "warning: {}\n", lowered);
 }
 
 // Tokenizer and chat template, without anything that loads.

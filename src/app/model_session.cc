@@ -173,6 +173,19 @@ Status check_fits(const Capacity& capacity) {
   return make_error(memory_only ? Errc::kResourceExhausted : Errc::kInvalidArgument, text);
 }
 
+std::string lowered_context(const LayoutOptions& options, const Capacity& c) {
+  if (c.max_context >= c.context_asked) return "";
+  const std::string wanted = options.context > 0
+                                 ? fmt::format("--context {}", c.context_asked)
+                                 : fmt::format("the model's context of {} tokens", c.context_asked);
+  const int64_t bytes = kv_bytes_of_context(c);
+  const std::string help = options.kv_memory > 0
+                               ? fmt::format("--kv-memory {} would hold it", bytes)
+                               : fmt::format("it takes --kv-memory {} a rank, more than is free", bytes);
+  return fmt::format("{} is lowered to the {} tokens that the KV memory holds; {}", wanted, c.max_context,
+                     help);
+}
+
 ResolvedPlan resolved_plan(const LayoutOptions& layout, const Capacity& c) {
   ResolvedPlan plan;
   plan.context = static_cast<int32_t>(c.context);

@@ -54,6 +54,10 @@ struct ResolvedPlan {
 // kInvalidArgument otherwise (exit 2).
 Status check_fits(const Capacity& capacity);
 
+// One line for the terminal if the pool holds less than the context wanted: both numbers and the flag that
+// helps. Empty if the context is whole.
+std::string lowered_context(const LayoutOptions& options, const Capacity& capacity);
+
 // The numbers of a capacity without refusals.
 ResolvedPlan resolved_plan(const LayoutOptions& layout, const Capacity& capacity);
 // plan_capacity(), checked.

@@ -88,7 +88,7 @@ Result<std::unique_ptr<Served>> start_served(const ModelOptions& model_options, 
   served->context = {.id = served->files.id,
                      .codec = served->codec.get(),
                      .defaults = sampling_defaults(served->files),
-                     .context_tokens = served->capacity.max_context,
+                     .context_tokens = served->capacity.context_asked,
                      .kv_tokens_max = served->capacity.pages_total * served->capacity.page_tokens,
                      .vocab = served->files.config.vocab,
                      .created = static_cast<int64_t>(std::time(nullptr))};

@@ -41,7 +41,8 @@ Result<std::vector<int32_t>> ModelCodec::encode_chat(const ChatPrompt& prompt) c
   if (!template_) return make_error(Errc::kInvalidArgument, "the model has no chat template", "messages");
   const ChatTemplate& chat = template_for(!prompt.tools.empty());
   if (!prompt.tools.empty() && !chat.mentions("tools")) {
-    return make_error(Errc::kInvalidArgument, "this model's chat template does not know tools", "tools");
+    return make_error(Errc::kInvalidArgument, "tools: this model's chat template does not know tools",
+                      "tools");
   }
   LARIAT_ASSIGN(const auto messages,
                 normalize_messages(prompt.messages, {.keep_developer = chat.mentions("developer")}));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "base/excerpt.h"
 #include "base/json.h"
 #include "base/philox.h"
 #include "base/result.h"
@@ -59,6 +60,37 @@ TEST(Json, DepthAndDuplicates) {
   EXPECT_FALSE(parse_json("{} x").ok());
   EXPECT_FALSE(parse_json("").ok());
   EXPECT_FALSE(parse_json(std::string_view("{}\0garbage", 10)).ok());
+}
+
+// What is wrong stands in the message, and little of the text that is.
+TEST(Json, FaultsAreShortWhateverTheText) {
+  const std::string long_text(1 << 20, 'a');
+  for (const std::string& text :
+       {"{\"prompt\":\"" + long_text + "\x01\"}", "\"" + long_text, "\"" + long_text + "\" 1",
+        std::string(1 << 20, '1') + "e999", "1" + std::string(1 << 20, '2') + "x",
+        "{\"" + long_text + "\":1,\"" + long_text + "\":2}"}) {
+    const auto r = parse_json(text, {.reject_duplicate_keys = true});
+    ASSERT_FALSE(r.ok()) << text.substr(0, 20);
+    EXPECT_LT(r.error().message.size(), 500u);
+    EXPECT_GT(r.error().message.size(), 50u);
+  }
+  const auto r = parse_json("{\"prompt\":\"" + long_text + "\x01\"}");
+  EXPECT_NE(r.error().message.find("U+0001"), std::string::npos) << r.error().message;
+}
+
+TEST(Excerpt, KeepsBothEndsAndCutsNoCharacter) {
+  EXPECT_EQ(excerpt("", 16), "");
+  EXPECT_EQ(excerpt("exactly 16 bytes", 16), "exactly 16 bytes");
+  EXPECT_EQ(excerpt("one more than 16!", 16), "one mo...han 16!");
+  std::string characters;  // of one to four bytes
+  for (int i = 0; i < 50; ++i) characters += "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";
+  for (size_t most = 16; most < 60; ++most) {
+    const std::string e = excerpt(characters, most);
+    EXPECT_LE(e.size(), most);
+    EXPECT_GE(e.size() + 6, most);
+    EXPECT_TRUE(parse_json("\"" + e + "\"").ok()) << "not UTF-8: " << most;
+  }
+  EXPECT_LE(excerpt(std::string(1000, '\x80'), 20).size(), 20u);
 }
 
 Result<int> half(int x) {

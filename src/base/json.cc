@@ -4,8 +4,14 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/excerpt.h"
+
 namespace lariat {
 namespace {
+
+// The library's messages repeat the token at fault, which may be all of the text; the fault is at its end.
+constexpr size_t kReasonBytesMax = 400;
+constexpr size_t kKeyBytesMax = 100;
 
 // A SAX pass before the DOM is built: depth and duplicate keys are judged while no tree exists yet.
 class LimitsSax : public nlohmann::json_sax<nlohmann::json> {
@@ -25,13 +31,13 @@ class LimitsSax : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return leave(); }
   bool key(string_t& name) override {
     if (limits_.reject_duplicate_keys && !keys_.back().insert(name).second) {
-      fault = "duplicate key \"" + name + "\"";
+      fault = "duplicate key \"" + excerpt(name, kKeyBytesMax) + "\"";
       return false;
     }
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    fault = "at byte " + std::to_string(position) + ": " + strip(e.what());
+    fault = "at byte " + std::to_string(position) + ": " + excerpt(strip(e.what()), kReasonBytesMax);
     return false;
   }
 
@@ -50,9 +56,9 @@ class LimitsSax : public nlohmann::json_sax<nlohmann::json> {
     keys_.pop_back();
     return true;
   }
-  static std::string strip(const std::string& what) {
+  static std::string_view strip(std::string_view what) {
     const size_t colon = what.find(": ");
-    return colon == std::string::npos ? what : what.substr(colon + 2);
+    return colon == std::string_view::npos ? what : what.substr(colon + 2);
   }
 
   const JsonLimits limits_;

@@ -14,7 +14,7 @@ struct JsonLimits {
   bool reject_duplicate_keys = false;
 };
 
-// Never throws and never recurses deeper than the cap. kCorruptData with the byte offset and the reason.
+// Never throws and never recurses deeper than the cap. kCorruptData: the byte offset and a short reason.
 Result<nlohmann::json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 }  // namespace lariat

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "api/wire.h"
+#include "base/excerpt.h"
 
 namespace lariat {
 namespace {
@@ -66,7 +67,7 @@ WireJson model_json(const ModelContext& model) {
           {"object", "model"},
           {"created", model.created},
           {"owned_by", "lariat"},
-          {"max_model_len", model.context_tokens}};
+          {"max_model_len", model.tokens_max()}};
 }
 
 WireJson rank_json(const RankState& r) {
@@ -155,7 +156,7 @@ Reply no_route_reply(const Route& route, std::string_view method, std::string_vi
   if (route.endpoint == Endpoint::kNone) {
     e.status = 404;
     e.code = "unknown_url";
-    e.message = fmt::format("unknown request URL: {} {}", method, path.substr(0, 256));
+    e.message = fmt::format("unknown request URL: {} {}", method, excerpt(path, 256));
     return error_reply(e);
   }
   e.status = 405;
@@ -177,7 +178,8 @@ Reply models_reply(const ModelContext& model) {
 Reply model_reply(const ModelContext& model, const std::string& id) {
   if (id != model.id) {
     return error_reply(to_api_error(make_error(
-        Errc::kNotFound, fmt::format("the model `{}` is not served here; this server has `{}`", id, model.id),
+        Errc::kNotFound,
+        fmt::format("the model `{}` is not served here; this server has `{}`", excerpt(id, 256), model.id),
         "model")));
   }
   Reply reply;

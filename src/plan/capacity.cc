@@ -82,6 +82,7 @@ void fill_ranks(const CapacityRequest& r, Capacity& c) {
 void size_pool(const CapacityRequest& r, Capacity& c) {
   const int64_t fit = pages_that_fit(r, c);
   const int64_t asked = r.context > 0 ? r.context : std::min(r.model_context, kContextMost);
+  c.context_asked = asked;
   const int64_t one_row = divide_up(asked, c.page_tokens);
   const int64_t held = fit * c.page_tokens;  // tokens that memory can hold
   if (r.kv_memory_bytes >= 0) {
@@ -154,6 +155,13 @@ Capacity capacity(const CapacityRequest& request) {
   size_pool(request, c);
   sum_up(request, c);
   return c;
+}
+
+int64_t kv_bytes_of_context(const Capacity& c) {
+  int64_t bytes = 0;
+  for (const RankCapacity& rank : c.ranks)
+    bytes = std::max(bytes, times(rank.page_bytes, divide_up(c.context_asked, c.page_tokens)));
+  return bytes;
 }
 
 }  // namespace lariat

@@ -59,6 +59,7 @@ struct Capacity {
   std::vector<RankCapacity> ranks;
   int64_t page_tokens = 0;  // rounded up to the placement's period
   int64_t pages_total = 0;
+  int64_t context_asked = 0;    // positions a row was to have: asked for by name, else the model's
   int64_t context = 0;          // positions a row may have
   int64_t max_context = 0;      // tokens one row can store: min(context, pool)
   int64_t max_concurrency = 0;  // rows of max_context tokens at once, at most max_batch
@@ -70,5 +71,8 @@ struct Capacity {
 // context asked for by name that the pool cannot hold once is refused with the largest that it can; the
 // model's own is reduced to that. A pool given by name may be smaller than the context: rows then end there.
 Capacity capacity(const CapacityRequest& request);
+
+// Bytes on each rank of a pool that would hold one row of `context_asked`; saturates at the largest int64_t.
+int64_t kv_bytes_of_context(const Capacity& capacity);
 
 }  // namespace lariat

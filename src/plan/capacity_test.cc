@@ -71,6 +71,7 @@ TEST(Capacity, MemoryLeftBecomesThePool) {
   EXPECT_EQ(c.ranks[0].kv_bytes_per_token, 32768);
   EXPECT_EQ(c.pages_total, 512) << "1 GiB left";
   EXPECT_EQ(c.context, 32768) << "the model's 131072 reduced to what fits";
+  EXPECT_EQ(c.context_asked, 131072);
   EXPECT_EQ(c.max_context, 32768);
   EXPECT_EQ(c.max_concurrency, 1);
   EXPECT_EQ(c.ranks[0].kv_bytes, kGiB);
@@ -115,6 +116,8 @@ TEST(Capacity, PoolGivenByNameMayBeSmallerThanTheContext) {
   EXPECT_TRUE(c.refusals.empty());
   EXPECT_EQ(c.pages_total, 16);
   EXPECT_EQ(c.context, 1024);
+  EXPECT_EQ(c.context_asked, 1024);
+  EXPECT_EQ(kv_bytes_of_context(c), 1024 * 32768);
   EXPECT_EQ(c.max_context, 256);
   EXPECT_EQ(c.max_concurrency, 1);
 }

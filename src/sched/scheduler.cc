@@ -48,19 +48,21 @@ int64_t Scheduler::tokens_max() const {
 Status Scheduler::check(const SequenceSpec& spec) const {
   const GenerateRequest& r = *spec.request;
   const auto prompt = static_cast<int64_t>(r.prompt.size());
-  if (prompt == 0) return bad("the prompt has no tokens", "prompt");
+  if (prompt == 0) return bad("prompt: has no tokens", "prompt");
   if (prompt > config_.context)
-    return bad(fmt::format("the prompt has {} tokens, the context is {}", prompt, config_.context), "prompt");
+    return bad(fmt::format("prompt: has {} tokens, the context is {}", prompt, config_.context), "prompt");
   if (prompt > tokens_max())
-    return bad(fmt::format("the prompt has {} tokens, the KV memory holds {} ({} pages of {})", prompt,
+    return bad(fmt::format("prompt: has {} tokens, the KV memory holds {} ({} pages of {})", prompt,
                            tokens_max(), config_.pages_total, config_.page_tokens),
                "prompt");
   if (const auto id = outside(r.prompt, config_.vocab))
-    return bad(fmt::format("token id {} is not in the vocabulary of {}", *id, config_.vocab), "prompt");
-  if (r.max_tokens < 0) return bad(fmt::format("max_tokens is {}", r.max_tokens), "max_tokens");
+    return bad(fmt::format("prompt: token id {} is not in the vocabulary of {}", *id, config_.vocab),
+               "prompt");
+  if (r.max_tokens < 0) return bad(fmt::format("max_tokens: is {}", r.max_tokens), "max_tokens");
   for (const auto& [id, bias] : r.sampling.logit_bias)
     if (id < 0 || id >= config_.vocab)
-      return bad(fmt::format("token id {} is not in the vocabulary of {}", id, config_.vocab), "logit_bias");
+      return bad(fmt::format("logit_bias: token id {} is not in the vocabulary of {}", id, config_.vocab),
+                 "logit_bias");
   return Ok{};
 }
 

@@ -290,6 +290,7 @@ TEST(Scheduler, RefusesWhatCanNeverRun) {
     ASSERT_FALSE(status.ok()) << param;
     EXPECT_EQ(status.error().code, Errc::kInvalidArgument);
     EXPECT_EQ(status.error().param, param);
+    EXPECT_EQ(status.error().message.find(std::string(param) + ": "), 0u) << status.error().message;
   };
   refused([](GenerateRequest& r) { r.prompt.clear(); }, "prompt");
   refused([](GenerateRequest& r) { r.prompt[2] = -1; }, "prompt");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/excerpt.h"
 #include "base/json.h"
 
 namespace lariat {
@@ -14,6 +15,8 @@ using nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                     "tool",   "function",  "ipython"};
+
+constexpr size_t kNameBytesMax = 60;  // of a client's word in a message
 
 Error invalid(std::string message, std::string param) {
   return make_error(Errc::kInvalidArgument, fmt::format("{}: {}", param, message), param);
@@ -30,7 +33,7 @@ Result<std::string> part_text(const ordered_json& part, const std::string& where
   const std::string& name = type->get_ref<const std::string&>();
   if (name != "text" && name != "refusal") {
     return invalid(fmt::format("content parts of type \"{}\" are not supported by this model: only text is",
-                               name.substr(0, 60)),
+                               excerpt(name, kNameBytesMax)),
                    where);
   }
   const ordered_json* text = member(part, name.c_str());
@@ -75,6 +78,8 @@ Result<ordered_json> tool_calls(const ordered_json& calls, const std::string& wh
     if (const ordered_json* arguments = member(*function, "arguments"); arguments && arguments->is_string()) {
       ordered_json object = object_in(arguments->get_ref<const std::string&>());
       if (!object.is_null()) (*function)["arguments"] = std::move(object);
+    } else if (arguments && !arguments->is_object()) {
+      return invalid("must be a string of JSON or an object", at + ".function.arguments");
     }
     out.push_back(std::move(call));
   }
@@ -88,7 +93,7 @@ Result<ordered_json> normalize(const ordered_json& message, const NormalizeOptio
   if (!role || !role->is_string()) return invalid("is required and must be a string", where + ".role");
   std::string name = role->get<std::string>();
   if (!is_known_role(name)) {
-    return invalid(fmt::format("\"{}\" is none of {}", name.substr(0, 60), fmt::join(kRoles, ", ")),
+    return invalid(fmt::format("\"{}\" is none of {}", excerpt(name, kNameBytesMax), fmt::join(kRoles, ", ")),
                    where + ".role");
   }
   LARIAT_ASSIGN(std::string content, content_text(message, name == "assistant", where + ".content"));
@@ -98,6 +103,9 @@ Result<ordered_json> normalize(const ordered_json& message, const NormalizeOptio
   out["content"] = std::move(content);
   for (const auto& [key, value] : message.items()) {
     if (key == "role" || key == "content" || value.is_null()) continue;
+    if (key == "function_call" || key == "audio") {
+      return invalid("is not implemented here", fmt::format("{}.{}", where, key));
+    }
     if (key != "tool_calls") {
       out[key] = value;
       continue;

@@ -69,7 +69,8 @@ Result<RenderedChat> ChatTemplate::render(const nlohmann::ordered_json& messages
         // What we set ourselves is not for a request to change: BOS as user text would no longer be a token.
         for (const auto& [taken, unused] : globals) {
           if (name == taken)
-            return make_error(Errc::kInvalidArgument, fmt::format("\"{}\" cannot be set here", name),
+            return make_error(Errc::kInvalidArgument,
+                              fmt::format("chat_template_kwargs.{}: cannot be set here", name),
                               "chat_template_kwargs");
         }
         globals.emplace_back(name, jinja::from_json(value));

@@ -160,6 +160,8 @@ TEST(Faults, AtRendering) {
   EXPECT_THAT(render("{{ 9223372036854775807 + 1 }}").error.message, HasSubstr("64 bits"));
   EXPECT_THAT(render("{{ x | tojson }}").error.message, HasSubstr("not JSON"));
   EXPECT_EQ(render("{{ bos_token }}", "[]", R"({"bos_token": "x"})").error.param, "chat_template_kwargs");
+  EXPECT_EQ(render("{{ bos_token }}", "[]", R"({"bos_token": "x"})").error.message,
+            "chat_template_kwargs.bos_token: cannot be set here");
 }
 
 TEST(Faults, AtParsing) {
