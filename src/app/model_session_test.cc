@@ -12,7 +12,9 @@ using ::testing::HasSubstr;
 
 // C28: a pool of 256 tokens under a context of 1024 is a choice, but not one to make in silence.
 TEST(ModelSession, APoolBelowTheContextIsSaid) {
-  const auto model = open_model({.model = "needle-5m"}, std::nullopt);
+  ModelOptions needle;
+  needle.model = "needle-5m";
+  const auto model = open_model(needle, std::nullopt);
   ASSERT_TRUE(model.ok()) << model.error().message;
   LayoutOptions options;
   options.threads = 1;
