@@ -32,10 +32,6 @@ WeightsId weights_id(const OpenModel& model) {
   return weights_fingerprint(*model.source, required_tensors(model.files.config));
 }
 
-LayoutShape shape_of(const DecoderConfig& c, const Layout& layout) {
-  return layout_shape(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads));
-}
-
 namespace {
 
 // A pass is as long as products and attention gain from it; a longer step runs as several passes.
@@ -44,15 +40,6 @@ constexpr int64_t kPassTokensMax = 512;
 constexpr double kMemoryShare = 0.9;
 // Without --kv-memory, rows shorter than the context share at least this many tokens of KV.
 constexpr int64_t kAutoPoolTokens = 32768;
-
-// Positions over the stripe group: equal, or by shares of the cp ranks.
-Result<Placement> stripe_placement(const LayoutOptions& options, const LayoutShape& shape) {
-  if (options.rank_shares.empty()) return Placement::equal(shape.stripes, options.interleave);
-  if (shape.duplicates > 1) {
-    return make_error(Errc::kUnsupported, "--rank-shares: unequal shares need tp <= the model's KV heads");
-  }
-  return Placement::shares(options.rank_shares, options.interleave);
-}
 
 // Some 64 slots a rank, a multiple of the block in which slots are stored on every rank.
 int64_t default_page_tokens(const Placement& placement) {
@@ -102,7 +89,8 @@ RankMemory rank_memory(const OpenModel& model, const LayoutOptions& layout, cons
 // What `--kv-memory auto` asks for: the whole context once, or several short rows; -1 leaves it to what
 // memory allows.
 int64_t auto_kv_bytes(const CapacityRequest& request) {
-  const int64_t context = request.context > 0 ? request.context : request.model_context;
+  const int64_t context =
+      request.context > 0 ? std::min(request.context, request.model_context) : request.model_context;
   const int64_t tokens = std::max(context, std::min(context * request.max_batch, kAutoPoolTokens));
   // Whole pages, of the rank with the largest share; each row may leave its last one half empty.
   const int32_t page_tokens = request.placement->round_page_tokens(static_cast<int32_t>(request.page_tokens));
@@ -119,17 +107,10 @@ int64_t auto_kv_bytes(const CapacityRequest& request) {
   return bytes;
 }
 
-}  // namespace
-
-Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& options) {
+// Of options that can be placed.
+Result<Capacity> placed_capacity(const OpenModel& model, const LayoutOptions& options) {
   const DecoderConfig& c = model.files.config;
   const Layout layout = options.layout();
-  if (const auto r = check_layout(layout, static_cast<int32_t>(c.heads), static_cast<int32_t>(c.kv_heads))) {
-    Capacity refused;
-    refused.refusals.push_back(*r);
-    return refused;
-  }
-
   const LayoutShape shape = shape_of(c, layout);
   CapacityRequest request;
   // Replicated KV takes every position on every rank.
@@ -158,6 +139,24 @@ Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& opti
   }
   request.kv_memory_bytes = options.kv_memory > 0 ? options.kv_memory : auto_kv_bytes(request);
   return capacity(request);
+}
+
+}  // namespace
+
+Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& options) {
+  std::vector<Refusal> unplaced;
+  const LayoutOptions placed = placeable(model.files.config, options, unplaced);
+  LARIAT_ASSIGN(Capacity c, placed_capacity(model, placed));
+  std::vector<Refusal> all = unplaced;
+  for (Refusal& r : contradictions(options)) all.push_back(std::move(r));
+  for (Refusal& r : c.refusals) {
+    if (!unplaced.empty()) r.reason += fmt::format(" (with {})", layout_name(placed));
+    all.push_back(std::move(r));
+  }
+  // Of ranks that cannot be placed there is nothing else to say.
+  if (!unplaced.empty()) c = {};
+  c.refusals = std::move(all);
+  return c;
 }
 
 Status check_fits(const Capacity& capacity) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/options.h"
+#include "app/rank_placement.h"
 #include "base/result.h"
 #include "model/config.h"
 #include "model/model_files.h"
@@ -35,10 +36,9 @@ Result<OpenModel> open_model(const ModelOptions& options, std::optional<DType> d
 using WeightsId = std::array<uint64_t, 2>;
 WeightsId weights_id(const OpenModel& model);
 
-// What the layout makes of the model; check_layout must have passed.
-LayoutShape shape_of(const DecoderConfig& config, const Layout& layout);
-
 // Whether and how the model fits, with every refusal. The arithmetic of `plan`, and of whatever allocates.
+// Where the ranks cannot be placed there are no numbers of ranks, and the rest is judged by the nearest
+// layout.
 Result<Capacity> plan_capacity(const OpenModel& model, const LayoutOptions& options);
 
 // Numbers that are settled before anything is allocated; the same for the head and every worker.

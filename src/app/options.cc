@@ -38,12 +38,22 @@ void read_layout(const OptionValues& v, LayoutOptions& out, Faults& faults) {
     seen = true;
     (is_tp ? out.tp : out.cp) = static_cast<int32_t>(value);
   }
+  if (out.layout().world() <= Layout::kWorldMax) return;
+  faults.add(fmt::format("{}: {} are {} ranks, at most {}", layout->origin, layout->text,
+                         out.layout().world(), Layout::kWorldMax));
+  out.tp = out.cp = 1;
 }
 
-void read_devices(const OptionValues& v, Faults& faults) {
+// One for all ranks, or one a rank.
+void read_devices(const OptionValues& v, int32_t world, Faults& faults) {
   const auto* device = v.find("device");
   if (!device) return;
-  for (const std::string& name : split(device->text, ',')) {
+  const std::vector<std::string> names = split(device->text, ',');
+  if (names.size() != 1 && names.size() != static_cast<size_t>(world)) {
+    faults.add(fmt::format("{}: {} devices for {} ranks; give one, or one a rank", device->origin,
+                           names.size(), world));
+  }
+  for (const std::string& name : names) {
     if (name == "cuda") {
       faults.add(fmt::format("{}: this build has no CUDA ranks; use cpu or auto", device->origin));
     } else if (name != "cpu" && name != "auto") {
@@ -105,7 +115,7 @@ ModelOptions read_model_options(const OptionValues& v, Faults& faults) {
 LayoutOptions read_layout_options(const OptionValues& v, Faults& faults) {
   LayoutOptions out;
   read_layout(v, out, faults);
-  read_devices(v, faults);
+  read_devices(v, out.layout().world(), faults);
   out.kv_mode = static_cast<KvMode>(read_choice(v, "kv", {"striped", "replicated"}, 0, faults));
   out.interleave = static_cast<int32_t>(read_int(v, "interleave", 1, {1, 1 << 16}, faults));
   out.strategy = static_cast<Strategy>(read_choice(v, "strategy", {"auto", "pass_kv", "pass_q"}, 0, faults));

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "app/golden_test_util.h"
+#include "app/program_test_util.h"
 #include "app/verify.h"
 #include "base/test_processes.h"
 #include "head/child_process.h"
@@ -24,36 +25,6 @@ namespace lariat {
 namespace {
 
 namespace fs = std::filesystem;
-
-const std::string kProgram = LARIAT_TEST_BIN_DIR "/lariat";
-
-std::string contents(const fs::path& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-// The program with these arguments, to its end or for two minutes.
-Ran run_lariat(const std::string& args) {
-  const test::TempDir dir;
-  Ran ran;
-  const std::string err = (dir.path() / "err").string();
-  std::FILE* pipe = popen(fmt::format("exec timeout -k 5 120 {} {} 2>{}", kProgram, args, err).c_str(), "r");
-  if (pipe == nullptr) return ran;
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) ran.out.append(buffer, n);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) ran.exit_code = WEXITSTATUS(status);
-  ran.err = contents(err);
-  return ran;
-}
 
 struct Case {
   const char* model;

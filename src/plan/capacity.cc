@@ -51,7 +51,8 @@ int64_t pages_that_fit(const CapacityRequest& r, const Capacity& c) {
   return pages;
 }
 
-bool check_settings(const CapacityRequest& r, Capacity& c) {
+// Refuses what is out of bounds, and leaves in `r` the nearest that is not, by which the rest is judged.
+void check_settings(CapacityRequest& r, Capacity& c) {
   const auto refuse = [&](std::string setting, std::string reason, std::string nearest) {
     c.refusals.push_back({std::move(setting), std::move(reason), std::move(nearest)});
   };
@@ -59,11 +60,13 @@ bool check_settings(const CapacityRequest& r, Capacity& c) {
   if (r.context < 0 || r.context > model_context)
     refuse("context", fmt::format("{} tokens; the model is made for 1 to {}", r.context, model_context),
            std::to_string(r.context < 0 ? 1 : model_context));
+  if (!c.refusals.empty()) r.context = 0;
   if (r.page_tokens < 1 || r.page_tokens > Placement::kPeriodMax)
     refuse("page-tokens", fmt::format("{} tokens a page; 1 to {}", r.page_tokens, Placement::kPeriodMax),
            std::to_string(std::clamp<int64_t>(r.page_tokens, 1, Placement::kPeriodMax)));
   if (r.max_batch < 1) refuse("max-batch", fmt::format("{} rows", r.max_batch), "1");
-  return c.refusals.empty();
+  r.page_tokens = std::clamp<int64_t>(r.page_tokens, 1, Placement::kPeriodMax);
+  r.max_batch = std::max<int64_t>(r.max_batch, 1);
 }
 
 void fill_ranks(const CapacityRequest& r, Capacity& c) {
@@ -150,10 +153,11 @@ Capacity capacity(const CapacityRequest& request) {
                "a model of context {} with {} KV bytes a token", request.model_context,
                request.kv.bytes_per_token());
   Capacity c;
-  if (!check_settings(request, c)) return c;
-  fill_ranks(request, c);
-  size_pool(request, c);
-  sum_up(request, c);
+  CapacityRequest sound = request;
+  check_settings(sound, c);
+  fill_ranks(sound, c);
+  size_pool(sound, c);
+  sum_up(sound, c);
   return c;
 }
 

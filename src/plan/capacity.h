@@ -66,10 +66,11 @@ struct Capacity {
   std::vector<Refusal> refusals;
 };
 
-// All refusals together, in the order of the settings: context, page-tokens, max-batch, kv-memory, memory.
-// The pool: kv_memory_bytes if given; else pages for max_batch rows of `context`, or what memory leaves. A
-// context asked for by name that the pool cannot hold once is refused with the largest that it can; the
-// model's own is reduced to that. A pool given by name may be smaller than the context: rows then end there.
+// All refusals together, in the order of the settings: context, page-tokens, max-batch, kv-memory, memory;
+// what comes behind a refused setting is judged by its nearest. The pool: kv_memory_bytes if given; else
+// pages for max_batch rows of `context`, or what memory leaves. A context asked for by name that the pool
+// cannot hold once is refused with the largest that it can; the model's own is reduced to that. A pool given
+// by name may be smaller than the context: rows then end there.
 Capacity capacity(const CapacityRequest& request);
 
 // Bytes on each rank of a pool that would hold one row of `context_asked`; saturates at the largest int64_t.

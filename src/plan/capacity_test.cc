@@ -160,6 +160,9 @@ TEST(Capacity, AllBadSettingsAtOnce) {
   r = one_rank();
   r.context = -1;
   EXPECT_EQ(settings(capacity(r)), std::vector<std::string>{"context"});
+  r.context = 200000;
+  r.kv_memory_bytes = 1;
+  EXPECT_EQ(settings(capacity(r)), (std::vector<std::string>{"context", "kv-memory"}));
 }
 
 // Unequal ranks, pattern [0,0,1,0]: rank 0 holds three quarters of each page.
