@@ -8,98 +8,13 @@
 #include <set>
 
 #include "app/golden_test_util.h"
-#include "app/local_ranks.h"
-#include "pages/page_allocator.h"
+#include "app/rank_group_test_util.h"
 #include "plan/net_bytes.h"
 
 namespace lariat {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A group with one page allocator; rows are fed through step plans as the scheduler would.
-class RankGroupUnderTest {
- public:
-  RankGroupUnderTest(const OpenModel& model, LayoutOptions layout, int32_t context) {
-    layout.context = context;
-    layout.threads = 1;
-    layout.comm_timeout = std::chrono::seconds(60);
-    auto plan = resolve_plan(model, layout);
-    EXPECT_TRUE(plan.ok()) << plan.error().message;
-    plan_ = *plan;
-    auto pages = PageAllocator::create(plan_.pages_total);
-    EXPECT_TRUE(pages.ok());
-    pages_.emplace(std::move(pages).value());
-    auto ranks = LocalRanks::load(model, layout, plan_, {.poison = true, .progress = {}});
-    EXPECT_TRUE(ranks.ok()) << ranks.error().message;
-    ranks_ = std::move(ranks).value();
-  }
-
-  struct Row {
-    RowId id;
-    std::vector<int32_t> ids;
-    std::vector<PageId> pages;
-    int32_t done = 0;
-    bool decoding = false;  // the prompt is in
-  };
-
-  PlanRow next(Row& row, int32_t chunk) {
-    PlanRow r;
-    r.id = row.id;
-    r.pos0 = row.done;
-    r.n = std::min<int32_t>(chunk, static_cast<int32_t>(row.ids.size()) - row.done);
-    r.tokens.assign(row.ids.begin() + row.done, row.ids.begin() + row.done + r.n);
-    row.done += r.n;
-    const int64_t need =
-        (row.done + plan_.page_tokens - 1) / plan_.page_tokens - static_cast<int64_t>(row.pages.size());
-    EXPECT_TRUE(need <= 0 || pages_->take(need, row.pages));
-    r.pages = {row.pages};
-    if (row.done == static_cast<int32_t>(row.ids.size())) {
-      r.wanted = LogitsWanted::kLast;
-      r.sample = true;
-      if (row.decoding) r.strategy = Strategy::kGather;
-      r.sampling.temperature = 0;
-    }
-    return r;
-  }
-
-  StepOutcome step(std::vector<PlanRow> rows) {
-    StepPlan plan;
-    plan.step = StepId(++steps_);
-    plan.rows = std::move(rows);
-    auto outcome = ranks_->run(plan, [] { return true; });
-    EXPECT_TRUE(outcome.ok()) << outcome.error().message;
-    return outcome.ok() ? std::move(outcome).value() : StepOutcome{};
-  }
-
-  // Greedy tokens after `prompt`: at most n, up to and with `end`.
-  std::vector<int32_t> generate(const std::vector<int32_t>& prompt, int32_t chunk, int32_t n,
-                                int32_t end = -1) {
-    Row row{RowId(++rows_), prompt, {}, 0, false};
-    std::vector<int32_t> out;
-    while (static_cast<int32_t>(out.size()) < n) {
-      const StepOutcome outcome = step({next(row, chunk)});
-      if (outcome.rows.empty() || outcome.rows[0].failed) break;
-      if (row.done < static_cast<int32_t>(row.ids.size())) continue;
-      out.push_back(outcome.rows[0].token);
-      row.ids.push_back(outcome.rows[0].token);
-      row.decoding = true;
-      if (out.back() == end) break;
-    }
-    pages_->release(row.pages);
-    return out;
-  }
-
-  LocalRanks& ranks() { return *ranks_; }
-  const ResolvedPlan& plan() const { return plan_; }
-
- private:
-  ResolvedPlan plan_;
-  std::optional<PageAllocator> pages_;
-  std::unique_ptr<LocalRanks> ranks_;
-  uint64_t steps_ = 0;
-  uint64_t rows_ = 0;
-};
 
 class Needle : public testing::TestWithParam<LayoutOptions> {};
 
@@ -147,13 +62,6 @@ MovedNeedle move_needle(const std::string& content, const std::string& answer, s
   return moved;
 }
 
-LayoutOptions cp(int32_t ranks, int32_t interleave = 1) {
-  LayoutOptions layout;
-  layout.cp = ranks;
-  layout.interleave = interleave;
-  return layout;
-}
-
 INSTANTIATE_TEST_SUITE_P(Ranks, Needle, testing::Values(cp(2), cp(3, 16)), [](const auto& param) {
   return "cp" + std::to_string(param.param.cp) + "_interleave" + std::to_string(param.param.interleave);
 });
@@ -189,15 +97,6 @@ TEST(Ranks, NeedleOnEachRankInTurn) {
   }
 }
 
-std::vector<int32_t> random_ids(uint32_t seed, size_t n, uint32_t vocab) {
-  std::vector<int32_t> ids(n);
-  for (size_t i = 0; i < n; ++i) {
-    seed = seed * 1664525u + 1013904223u;
-    ids[i] = static_cast<int32_t>((seed >> 8) % vocab);
-  }
-  return ids;
-}
-
 // C21: lengths below the rank count, around tiles, and one that divides nothing.
 TEST(Ranks, LengthsThatDivideNothing) {
   const fs::path golden = golden_path("llama-gqa");
@@ -205,17 +104,25 @@ TEST(Ranks, LengthsThatDivideNothing) {
   const OpenModel model = open_test_model(golden.string());
   RankGroupUnderTest one(model, cp(1), 3100);
   std::map<int, std::vector<int32_t>> want;
+  std::map<int, std::vector<float>> first;  // logits of the first token
   const std::vector<int> lengths{1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 65, 127, 2999};
   const auto prompt = [](int n) { return random_ids(static_cast<uint32_t>(n), static_cast<size_t>(n), 512); };
-  for (const int n : lengths) want[n] = one.generate(prompt(n), INT32_MAX, 20);
+  for (const int n : lengths) {
+    want[n] = one.generate(prompt(n), INT32_MAX, 20);
+    first[n] = one.first_logits();
+  }
   for (const int32_t ranks : {2, 3, 4, 5}) {
     for (const int32_t interleave : {1, 16}) {
       RankGroupUnderTest many(model, cp(ranks, interleave), 3100);
       for (const int n : lengths) {
         for (const int32_t chunk : {INT32_MAX, 16, 7}) {
-          if (n > 1000 && chunk != INT32_MAX) continue;  // 2999 in steps of 7 adds minutes and no new shape
-          EXPECT_EQ(many.generate(prompt(n), chunk, 20), want[n])
-              << n << " tokens, " << ranks << " ranks, interleave " << interleave << ", chunk " << chunk;
+          // Hundreds of steps: each chunk once, on ranks and runs that divide neither it nor the length.
+          const bool chosen = chunk == 16 ? ranks == 3 && interleave == 1 : ranks == 4 && interleave == 16;
+          if (n > 1000 && chunk != INT32_MAX && !chosen) continue;
+          SCOPED_TRACE(
+              fmt::format("{} tokens, {} ranks, interleave {}, chunk {}", n, ranks, interleave, chunk));
+          EXPECT_EQ(many.generate(prompt(n), chunk, 20), want[n]);
+          EXPECT_LE(max_difference(many.first_logits(), first[n]), 1e-4);
         }
       }
     }
