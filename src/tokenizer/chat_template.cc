@@ -55,7 +55,7 @@ Result<RenderedChat> ChatTemplate::render(const nlohmann::ordered_json& messages
                                           const TemplateInputs& inputs, const TemplateLimits& limits) const {
   if (!messages.is_array()) return make_error(Errc::kInvalidArgument, "messages must be a list", "messages");
   try {
-    jinja::Context context({limits.steps_max, limits.bytes_max}, inputs.now);
+    jinja::Context context(jinja::Meter(limits.steps_max, limits.bytes_max), inputs.now);
     std::vector<std::pair<std::string, Value>> globals;
     globals.emplace_back("messages", messages_value(messages, context));
     // As in transformers: none, not undefined, where a request has no tools.
@@ -65,14 +65,14 @@ Result<RenderedChat> ChatTemplate::render(const nlohmann::ordered_json& messages
     globals.emplace_back("bos_token", Value::of(Text::trusted(inputs.bos_token)));
     globals.emplace_back("eos_token", Value::of(Text::trusted(inputs.eos_token)));
     if (inputs.kwargs.is_object()) {
+      // What we set ourselves is not for a request to change: BOS as user text would no longer be a token.
+      for (const auto& [taken, unused] : globals) {
+        if (inputs.kwargs.contains(taken))
+          return make_error(Errc::kInvalidArgument,
+                            fmt::format("chat_template_kwargs.{}: cannot be set here", taken),
+                            "chat_template_kwargs");
+      }
       for (const auto& [name, value] : inputs.kwargs.items()) {
-        // What we set ourselves is not for a request to change: BOS as user text would no longer be a token.
-        for (const auto& [taken, unused] : globals) {
-          if (name == taken)
-            return make_error(Errc::kInvalidArgument,
-                              fmt::format("chat_template_kwargs.{}: cannot be set here", name),
-                              "chat_template_kwargs");
-        }
         globals.emplace_back(name, jinja::from_json(value));
       }
     }

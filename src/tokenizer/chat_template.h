@@ -23,7 +23,7 @@ struct TemplateInputs {
 
 struct TemplateLimits {
   uint64_t steps_max = 20'000'000;
-  uint64_t bytes_max = 4ull << 30;  // of all values made on the way
+  uint64_t bytes_max = 256ull << 20;  // of all values made on the way
 };
 
 struct RenderedChat {

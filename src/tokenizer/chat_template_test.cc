@@ -217,6 +217,135 @@ TEST(Limits, DepthAndWork) {
             Errc::kUnsupported);
 }
 
+// Work that leaves no large value behind counts too: each of these reads or compares far more than it makes.
+TEST(Limits, WorkIsCountedWhereverItIsDone) {
+  const TemplateLimits small{1'000'000, 16 << 20};
+  const std::string nested =
+      "{% set n = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}"
+      "{% set n.y = [n.y, n.y] %}{% endfor %}";
+  std::vector<std::string> sources = {
+      nested + "{{ n.x == n.y }}",       nested + "{{ n.x < n.y }}",    nested + "{{ n.x }}",
+      nested + "{{ n.x ~ '' }}",         nested + "{{ n.x in [n.y] }}", nested + "{{ n.x | tojson }}",
+      nested + "{{ [n.x, n.y] | sort }}"};
+  for (const char* expression : {"x + x",
+                                 "x ~ 'b'",
+                                 "x * 2",
+                                 "'b' in x",
+                                 "(x + 'b') in x",
+                                 "x.find('b')",
+                                 "x.rfind('b')",
+                                 "x.count('b')",
+                                 "x.replace('b', '')",
+                                 "x.replace('a', '')",
+                                 "x.split('b')",
+                                 "x.rsplit('b')",
+                                 "x.split(none, 1)",
+                                 "x.splitlines()",
+                                 "x[0]",
+                                 "x[:1]",
+                                 "x[::-1]",
+                                 "x | length",
+                                 "x | upper",
+                                 "x.lower()",
+                                 "x is upper",
+                                 "x | title",
+                                 "x.capitalize()",
+                                 "x.isalpha()",
+                                 "x.strip('a')",
+                                 "(' ' * 100000) | trim",
+                                 "x == x ~ ''",
+                                 "x | tojson",
+                                 "[x] | string",
+                                 "x | list",
+                                 "x | reverse",
+                                 "x | first",
+                                 "x | int",
+                                 "x | float",
+                                 "x | indent",
+                                 "[x, x] | join",
+                                 "x.join(['', ''])",
+                                 "x.startswith(x)",
+                                 "range(100000) | list",
+                                 "[1] * 100000",
+                                 "(range(9) | list) * 9000",
+                                 "x | sort",
+                                 "x | unique"}) {
+    sources.push_back("{% set x = 'a' * 100000 %}{% for i in range(100000) %}{% if " +
+                      std::string(expression) + " %}{% endif %}{% endfor %}");
+  }
+  sources.emplace_back(
+      "{% set x = 'a' * 100000 %}{% for i in range(100000) %}{% set y %}{{ x }}{% endset %}{% endfor %}");
+  std::string names = "{% set n = namespace() %}", keys, arguments;
+  for (int i = 0; i < 8000; ++i) {
+    names += "{% set n.a" + std::to_string(i) + " = 1 %}";
+    keys += "'" + std::to_string(i) + "': 1, ";
+    arguments += "a" + std::to_string(i) + " = 1, ";
+  }
+  sources.push_back(names);
+  sources.push_back("{{ {" + keys + "} }}");
+  sources.push_back("{{ dict(" + arguments + ") }}");
+  for (const std::string& source : sources) {
+    EXPECT_EQ(render(source, "[]", "{}", small).error.code, Errc::kResourceExhausted)
+        << source.substr(0, 200) << source.substr(source.size() - 60);
+  }
+}
+
+// The bound is one of bytes made in all: 16 bytes may double until 256 MiB were made, and no further.
+TEST(Limits, DoublingTextStopsAtTheBudget) {
+  const auto doubled = [](int times) {
+    return render("{% set ns = namespace(a='aaaaaaaaaaaaaaaa') %}{% for i in range(" + std::to_string(times) +
+                  ") %}{% set ns.a = ns.a + ns.a %}{% endfor %}{{ ns.a | length }}");
+  };
+  EXPECT_EQ(TemplateLimits{}.bytes_max, 256u << 20);
+  EXPECT_EQ(doubled(20).text, std::to_string(16 << 20));
+  EXPECT_EQ(doubled(24).error.code, Errc::kResourceExhausted);
+  EXPECT_EQ(doubled(60).error.message, "chat template: too much text");
+}
+
+// What the templates of Llama 3, Qwen3 and ChatML do with a message, on long ones: a quarter of the budget
+// is enough.
+TEST(Limits, LongMessagesFit) {
+  const std::string chatml =
+      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
+      "'<|im_end|>' + '\n' }}{% endfor %}";
+  const std::string llama =
+      "{% if messages[0]['role'] == 'system' %}{% set system_message = messages[0]['content'] | trim %}"
+      "{% set messages = messages[1:] %}{% endif %}{% for message in messages %}"
+      "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + "
+      "'<|eot_id|>' }}{% endfor %}";
+  const std::string qwen3 =
+      "{% set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}"
+      "{% for message in messages[::-1] %}{% set index = (messages|length - 1) - loop.index0 %}"
+      "{% if ns.multi_step_tool and message.role == 'user' and message.content is string and not "
+      "(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}"
+      "{% set ns.multi_step_tool = false %}{% set ns.last_query_index = index %}{% endif %}{% endfor %}"
+      "{% for message in messages %}{% set content = message.content %}{% set reasoning = '' %}"
+      "{% if '</think>' in content %}"
+      "{% set reasoning = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}"
+      "{% set content = content.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+      "{{ '<|im_start|>' + message.role + '\n<think>\n' + reasoning.strip('\n') + '\n</think>\n\n' + "
+      "content.lstrip('\n') + '<|im_end|>\n' }}{% endfor %}";
+  std::string text;
+  while (text.size() < 1 << 20) text += "Städte und 東京, \"quoted\" <b>\n\n";
+  ordered_json messages = ordered_json::array();
+  for (const char* role : {"user", "assistant", "user"}) {
+    messages.push_back({{"role", role}, {"content", "<think>" + text + "</think>" + text}});
+  }
+  for (const std::string& source : {chatml, llama, qwen3}) {
+    const Rendering r = render(source, messages.dump(), "{}",
+                               {.steps_max = 100'000, .bytes_max = TemplateLimits{}.bytes_max / 4});
+    EXPECT_EQ(r.error.message, "") << source;
+    EXPECT_GT(r.text.size(), 6 * text.size());
+  }
+}
+
+// A raised message goes to the client.
+TEST(Limits, RaisedTextIsCut) {
+  const Rendering r = render("{{ raise_exception('é' * 100000) }}");
+  EXPECT_EQ(r.error.code, Errc::kInvalidArgument);
+  EXPECT_EQ(r.error.message.size(), 2000u);
+}
+
 TEST(Limits, DeepInput) {
   ordered_json deep = "x";
   for (int i = 0; i < 5000; ++i) deep = ordered_json::array({std::move(deep)});

@@ -1,4 +1,4 @@
-// The names a template may use: filters, tests, methods and global functions, and the budget they spend.
+// The names a template may use: filters, tests, methods and global functions.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,6 @@
 #include "tokenizer/jinja_value.h"
 
 namespace lariat::jinja {
-
-struct Budget {
-  uint64_t steps_left;  // nodes evaluated and elements visited
-  uint64_t bytes_left;  // of every value made, whether it lives on or not
-};
 
 struct Stmt;
 struct Frame;
@@ -35,20 +30,12 @@ struct Function {
 };
 
 // What a builtin may ask of the render that calls it.
-class Context {
+class Context : public Meter {
  public:
-  Context(Budget budget, std::tm local_time) : now(local_time), budget_(budget) {}
+  Context(const Meter& budget, std::tm local_time) : Meter(budget), now(local_time) {}
 
-  void spend_steps(uint64_t n) {
-    if (n > budget_.steps_left) fault(Errc::kResourceExhausted, "chat template: too many steps");
-    budget_.steps_left -= n;
-  }
-  void spend_bytes(uint64_t n) {
-    if (n > budget_.bytes_left) fault(Errc::kResourceExhausted, "chat template: too much text");
-    budget_.bytes_left -= n;
-  }
   Value text(Text t) {
-    spend_bytes(32 + t.bytes.size() + sizeof(ByteRange) * t.untrusted.size());
+    spend_bytes(sizeof(Text) + t.bytes.size() + sizeof(ByteRange) * t.untrusted.size());
     return Value::of(std::move(t));
   }
   Value list(std::vector<Value> items, bool tuple = false);
@@ -57,9 +44,6 @@ class Context {
   std::vector<Value> elements(const Value& v);
 
   const std::tm now;  // local time, for strftime_now
-
- private:
-  Budget budget_;
 };
 
 // Arguments of one call, by position or by name.
@@ -94,14 +78,16 @@ Value get_slice(Context& context, const Value& self, const Value& first, const V
                 const Value& step);
 Value binary_operator(Context& context, std::string_view op, const Value& left, const Value& right);
 // left in right
-bool contains(const Value& left, const Value& right);
+bool contains(Meter& meter, const Value& left, const Value& right);
 
 // str.strip: sides 1 left, 2 right, 3 both; white space if chars is null.
-Text strip(const Text& t, const Text* chars, int sides);
+Text strip(Meter& meter, const Text& t, const Text* chars, int sides);
 Text replace_all(Context& context, const Text& t, const Text& from, const Text& to, int64_t count_max);
-Text capitalized(const Text& t);
-Text titled(const Text& t);
+Text capitalized(Meter& meter, const Text& t);
+Text titled(Meter& meter, const Text& t);
+// Where `needle` begins in `text` at or after `from`, or npos; linear in both.
+size_t find_text(Meter& meter, std::string_view text, std::string_view needle, size_t from = 0);
 // Offsets of every character, and the end.
-std::vector<size_t> char_offsets(std::string_view utf8);
+std::vector<size_t> char_offsets(Meter& meter, std::string_view utf8);
 
 }  // namespace lariat::jinja

@@ -52,12 +52,15 @@ Value tojson(Context& c, const Value& self, const Args& a) {
     if (style.item_separator.size() + style.key_separator.size() > 64)
       type_fault("chat template: tojson(): long separators");
   }
-  return c.text(to_json(self, style));
+  return c.text(to_json(c, self, style));
 }
 
-Value length(Context&, const Value& self, const Args& a) {
+Value length(Context& c, const Value& self, const Args& a) {
   a.check({});
-  if (const Text* t = self.text()) return Value::of(utf8_count(t->bytes));
+  if (const Text* t = self.text()) {
+    c.spend_bytes(t->bytes.size());
+    return Value::of(utf8_count(t->bytes));
+  }
   if (const List* l = self.list()) return Value::of(l->items.size());
   if (const Dict* d = self.dict()) return Value::of(d->items.size());
   if (self.is_undefined()) return Value::of(int64_t{0});
@@ -67,26 +70,27 @@ Value length(Context&, const Value& self, const Args& a) {
 Value trim(Context& c, const Value& self, const Args& a) {
   a.check({"chars"});
   const Value* chars = a.get(0, "chars");
-  return c.text(strip(to_text(self), chars && !chars->is_none() ? &a.text(0, "chars") : nullptr, 3));
+  return c.text(strip(c, to_text(c, self), chars && !chars->is_none() ? &a.text(0, "chars") : nullptr, 3));
 }
 
 template <std::string (*map)(std::string_view)>
 Value mapped(Context& c, const Value& self, const Args& a) {
   a.check({});
-  const Text t = to_text(self);
+  const Text t = to_text(c, self);
+  c.spend_case_map(t.bytes.size());
   return c.text(t.mapped(map(t.bytes)));
 }
 Value title(Context& c, const Value& self, const Args& a) {
   a.check({});
-  return c.text(titled(to_text(self)));
+  return c.text(titled(c, to_text(c, self)));
 }
 Value capitalize(Context& c, const Value& self, const Args& a) {
   a.check({});
-  return c.text(capitalized(to_text(self)));
+  return c.text(capitalized(c, to_text(c, self)));
 }
 Value string(Context& c, const Value& self, const Args& a) {
   a.check({});
-  return self.text() ? self : c.text(to_text(self));
+  return self.text() ? self : c.text(to_text(c, self));
 }
 Value safe(Context&, const Value& self, const Args& a) {  // nothing is escaped, so nothing needs marking
   a.check({});
@@ -94,7 +98,8 @@ Value safe(Context&, const Value& self, const Args& a) {  // nothing is escaped,
 }
 Value replace(Context& c, const Value& self, const Args& a) {
   a.check({"old", "new", "count"});
-  return c.text(replace_all(c, to_text(self), a.text(0, "old"), a.text(1, "new"), a.integer(2, "count", -1)));
+  return c.text(
+      replace_all(c, to_text(c, self), a.text(0, "old"), a.text(1, "new"), a.integer(2, "count", -1)));
 }
 
 Value fallback(Context& c, const Value& self, const Args& a) {
@@ -106,13 +111,14 @@ Value fallback(Context& c, const Value& self, const Args& a) {
 
 Value join(Context& c, const Value& self, const Args& a) {
   a.check({"d", "attribute"});
-  const Text separator = a.get(0, "d") ? to_text(*a.get(0, "d")) : Text();
+  const Text separator = a.get(0, "d") ? to_text(c, *a.get(0, "d")) : Text();
   const Value* attribute = a.get(1, "attribute");
   Text out;
   bool first = true;
   for (const Value& v : c.elements(self)) {
-    const Text part = to_text(attribute ? attribute_path(c, v, a.text(1, "attribute").bytes) : v);
-    c.spend_bytes(part.bytes.size() + separator.bytes.size());
+    const Text part = to_text(c, attribute ? attribute_path(c, v, a.text(1, "attribute").bytes) : v);
+    c.spend_bytes(part.bytes.size() + separator.bytes.size() +
+                  sizeof(ByteRange) * separator.untrusted.size());
     if (!first) out.append(separator);
     first = false;
     out.append(part);
@@ -150,7 +156,7 @@ Value items(Context& c, const Value& self, const Args& a) {
   return find_method(self, "items")(c, self, a);
 }
 
-Value integer(Context&, const Value& self, const Args& a) {
+Value integer(Context& c, const Value& self, const Args& a) {
   a.check({"default"});
   Value otherwise = a.get(0, "default") ? *a.get(0, "default") : Value::of(int64_t{0});
   if (self.is_integer()) return Value::of(self.integer());
@@ -158,7 +164,7 @@ Value integer(Context&, const Value& self, const Args& a) {
   if (self.is<double>()) {
     d = self.number();
   } else if (const Text* t = self.text()) {
-    const std::string s = strip(*t, nullptr, 3).bytes;
+    const std::string s = strip(c, *t, nullptr, 3).bytes;
     const char* begin = s.data() + (s.starts_with('+') ? 1 : 0);
     int64_t value = 0;
     const auto r = std::from_chars(begin, s.data() + s.size(), value);
@@ -170,11 +176,11 @@ Value integer(Context&, const Value& self, const Args& a) {
   }
   return std::abs(d) < 9e18 ? Value::of(static_cast<int64_t>(d)) : otherwise;
 }
-Value floating(Context&, const Value& self, const Args& a) {
+Value floating(Context& c, const Value& self, const Args& a) {
   a.check({"default"});
   if (self.is_number()) return Value::of(self.number());
   if (const Text* t = self.text()) {
-    const std::string s = strip(*t, nullptr, 3).bytes;
+    const std::string s = strip(c, *t, nullptr, 3).bytes;
     double d = 0;
     const auto r = std::from_chars(s.data() + (s.starts_with('+') ? 1 : 0), s.data() + s.size(), d);
     if (r.ec == std::errc() && r.ptr == s.data() + s.size()) return Value::of(d);
@@ -235,7 +241,10 @@ Value choose(Context& c, const Value& self, const Args& a) {
 
 Value sort_key(Context& c, const Value& v, const Value* attribute, bool case_sensitive) {
   Value key = attribute ? attribute_path(c, v, attribute->text()->bytes) : v;
-  if (key.text() && !case_sensitive) return c.text(Text::trusted(to_lower(key.text()->bytes)));
+  if (key.text() && !case_sensitive) {
+    c.spend_case_map(key.text()->bytes.size());
+    return c.text(Text::trusted(to_lower(key.text()->bytes)));
+  }
   return key;
 }
 
@@ -244,9 +253,8 @@ Value sorted(Context& c, std::vector<Value> items, const std::vector<Value>& key
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   // Equal keys keep their order, also when reversed.
   std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
-    c.spend_steps(1);
-    if (less(keys[x], keys[y])) return !reversed;
-    if (less(keys[y], keys[x])) return reversed;
+    if (less(c, keys[x], keys[y])) return !reversed;
+    if (less(c, keys[y], keys[x])) return reversed;
     return x < y;
   });
   std::vector<Value> out;
@@ -282,8 +290,7 @@ Value unique(Context& c, const Value& self, const Args& a) {
   std::vector<Value> out, keys;
   for (const Value& v : c.elements(self)) {
     const Value key = sort_key(c, v, nullptr, a.flag(0, "case_sensitive", false));
-    c.spend_steps(keys.size());
-    if (std::any_of(keys.begin(), keys.end(), [&](const Value& k) { return equal(k, key); })) continue;
+    if (std::any_of(keys.begin(), keys.end(), [&](const Value& k) { return equal(c, k, key); })) continue;
     keys.push_back(key);
     out.push_back(v);
   }
@@ -298,7 +305,7 @@ Value indent(Context& c, const Value& self, const Args& a) {
           ? *width->text()
           : Text::trusted(
                 std::string(static_cast<size_t>(std::clamp<int64_t>(a.integer(0, "width", 4), 0, 256)), ' '));
-  const Text t = to_text(self);
+  const Text t = to_text(c, self);
   const bool blank = a.flag(2, "blank", false);
   Text out;
   bool indented = a.flag(1, "first", false);
@@ -306,6 +313,7 @@ Value indent(Context& c, const Value& self, const Args& a) {
     const size_t newline = t.bytes.find('\n', at);
     const size_t end = newline == std::string::npos ? t.bytes.size() : newline;
     c.spend_bytes(margin.bytes.size());
+    c.spend_steps(1);
     if (indented && (blank || end > at)) out.append(margin);
     indented = true;
     out.append(t.slice(at, newline == std::string::npos ? end : end + 1));

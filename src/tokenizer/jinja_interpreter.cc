@@ -26,6 +26,8 @@ namespace {
 
 // Evaluation recurses with the tree, and through macros without it.
 constexpr int kCallDepthMax = 400;
+// A round of a loop makes a scope.
+constexpr uint64_t kRoundSteps = 4;
 
 class Interpreter {
  public:
@@ -89,11 +91,11 @@ class Interpreter {
         set_attribute(s);
         return Flow::kNext;
       case Stmt::kSetBlock:
-        frame_->set(s.names[0], capture(s.bodies[0]));
+        set(s.names[0], capture(s.bodies[0]));
         return Flow::kNext;
       case Stmt::kMacro:
-        frame_->set(s.text.bytes,
-                    Value(std::make_shared<const Function>(Function{s.text.bytes, nullptr, {}, &s, frame_})));
+        set(s.text.bytes,
+            Value(std::make_shared<const Function>(Function{s.text.bytes, nullptr, {}, &s, frame_})));
         return Flow::kNext;
       case Stmt::kBlock:
         return execute(s.bodies[0]);
@@ -109,10 +111,7 @@ class Interpreter {
     context_.spend_bytes(t.bytes.size() + sizeof(ByteRange) * t.untrusted.size());
     out_.append(t);
   }
-  void emit_value(const Value& v) {
-    if (const Text* t = v.text()) return emit(*t);
-    emit(to_text(v));
-  }
+  void emit_value(const Value& v) { append_text(context_, out_, v); }
 
   // What a body prints, as a value.
   Value capture(const Body& body) {
@@ -128,13 +127,18 @@ class Interpreter {
     return s.bodies.size() > s.exprs.size() ? execute(s.bodies.back()) : Flow::kNext;
   }
 
+  void set(std::string_view name, Value value) {
+    context_.spend_lookup(frame_->variables.size());
+    frame_->set(name, std::move(value));
+  }
+
   void assign(const std::vector<std::string>& names, const Value& value) {
-    if (names.size() == 1) return frame_->set(names[0], value);
+    if (names.size() == 1) return set(names[0], value);
     const std::vector<Value> parts = context_.elements(value);
     if (parts.size() != names.size()) {
       type_fault(fmt::format("chat template: {} values for {} names", parts.size(), names.size()));
     }
-    for (size_t i = 0; i < names.size(); ++i) frame_->set(names[i], parts[i]);
+    for (size_t i = 0; i < names.size(); ++i) set(names[i], parts[i]);
   }
 
   void set_attribute(const Stmt& s) {
@@ -142,6 +146,7 @@ class Interpreter {
     if (!target.ns()) type_fault(fmt::format("chat template: '{}' is no namespace", s.names[0]));
     Value value = eval(*s.exprs[0]);
     container_depth(depth_of(value));
+    context_.spend_lookup(target.ns()->dict.items.size());
     target.ns()->dict.put(Text::trusted(s.names[1]), std::move(value));
   }
 
@@ -149,6 +154,7 @@ class Interpreter {
     std::vector<Value> items = context_.elements(eval(*s.exprs[0]));
     if (s.exprs[1]) {
       std::erase_if(items, [&](const Value& item) {
+        context_.spend_steps(kRoundSteps);
         const Scope scope(*this, frame_);
         assign(s.names, item);
         return !truthy(eval(*s.exprs[1]));
@@ -164,6 +170,7 @@ class Interpreter {
     auto loop = std::make_shared<Loop>();
     loop->items = std::make_shared<const List>(List{std::move(items), false, kValueDepthMax - 1});
     for (; loop->index0 < loop->items->items.size(); ++loop->index0) {
+      context_.spend_steps(kRoundSteps);
       const Scope scope(*this, frame_);
       frame_->set("loop", Value(loop));
       assign(s.names, loop->items->items[loop->index0]);
@@ -173,7 +180,8 @@ class Interpreter {
 
   Value look_up(std::string_view name) {
     for (const Frame* f = frame_.get(); f; f = f->parent.get()) {
-      context_.spend_steps(1 + f->variables.size() / 16);
+      context_.spend_steps(1);
+      context_.spend_lookup(f->variables.size());
       for (const auto& [n, v] : f->variables) {
         if (n == name) return v;
       }
@@ -251,6 +259,7 @@ class Interpreter {
       const Value key = eval(*e.args[i]);
       if (!key.text())
         fault(Errc::kUnsupported, "chat template: dict keys other than strings are not implemented");
+      context_.spend_lookup(d.items.size());
       d.put(*key.text(), eval(*e.args[i + 1]));
     }
     return context_.dict(std::move(d));
@@ -282,15 +291,15 @@ class Interpreter {
     return Value::of(true);
   }
 
-  static bool compare(const Value& a, std::string_view op, const Value& b) {
-    if (op == "==") return equal(a, b);
-    if (op == "!=") return !equal(a, b);
-    if (op == "in") return contains(a, b);
-    if (op == "not in") return !contains(a, b);
-    if (op == "<") return less(a, b);
-    if (op == ">") return less(b, a);
-    if (op == "<=") return less(a, b) || equal(a, b);
-    return less(b, a) || equal(a, b);
+  bool compare(const Value& a, std::string_view op, const Value& b) {
+    if (op == "==") return equal(context_, a, b);
+    if (op == "!=") return !equal(context_, a, b);
+    if (op == "in") return contains(context_, a, b);
+    if (op == "not in") return !contains(context_, a, b);
+    if (op == "<") return less(context_, a, b);
+    if (op == ">") return less(context_, b, a);
+    if (op == "<=") return less(context_, a, b) || equal(context_, a, b);
+    return less(context_, b, a) || equal(context_, a, b);
   }
 
   Value eval_call(const Expr& e) {
@@ -311,6 +320,7 @@ class Interpreter {
     if (args.positional.size() > macro.names.size()) {
       type_fault(fmt::format("chat template: macro '{}' takes {} arguments", f.name, macro.names.size()));
     }
+    context_.spend_lookup(args.named.size() * macro.names.size());
     for (const auto& [name, value] : args.named) {
       if (std::find(macro.names.begin(), macro.names.end(), name) == macro.names.end()) {
         type_fault(fmt::format("chat template: macro '{}' has no argument '{}'", f.name, name));
@@ -318,12 +328,13 @@ class Interpreter {
     }
     const Scope scope(*this, scope_of_macro);
     for (size_t i = 0; i < macro.names.size(); ++i) {
+      context_.spend_lookup(args.named.size());
       if (const Value* given = args.get(i, macro.names[i])) {
-        frame_->set(macro.names[i], *given);
+        set(macro.names[i], *given);
       } else {
-        frame_->set(macro.names[i], macro.exprs[i]
-                                        ? eval(*macro.exprs[i])
-                                        : Value::undefined(fmt::format("'{}' is undefined", macro.names[i])));
+        set(macro.names[i], macro.exprs[i]
+                                ? eval(*macro.exprs[i])
+                                : Value::undefined(fmt::format("'{}' is undefined", macro.names[i])));
       }
     }
     return capture(macro.bodies[0]);

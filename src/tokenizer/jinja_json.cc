@@ -10,6 +10,11 @@
 namespace lariat::jinja {
 namespace {
 
+void append_escape(std::string& out, unsigned code) {
+  out += "\\u";
+  append_hex(out, code, 4);
+}
+
 std::string escaped(std::string_view text, bool ensure_ascii) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -39,10 +44,10 @@ std::string escaped(std::string_view text, bool ensure_ascii) {
       default:
         const auto code = static_cast<unsigned>(c.code);
         if (code < 0x20 || (ensure_ascii && code > 0x7E && code < 0x10000)) {
-          out += fmt::format("\\u{:04x}", code);
+          append_escape(out, code);
         } else if (ensure_ascii && code >= 0x10000) {
-          out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10),
-                             0xDC00 + ((code - 0x10000) & 0x3FF));
+          append_escape(out, 0xD800 + ((code - 0x10000) >> 10));
+          append_escape(out, 0xDC00 + ((code - 0x10000) & 0x3FF));
         } else {
           out += text.substr(0, c.length);
         }
@@ -54,10 +59,11 @@ std::string escaped(std::string_view text, bool ensure_ascii) {
 
 class Writer {
  public:
-  explicit Writer(const JsonStyle& style) : style_(style) {}
+  Writer(Meter& meter, const JsonStyle& style) : meter_(meter), style_(style) {}
 
   void write(const Value& v, int level) {
-    if (const Text* t = v.text()) return out.append(t->mapped(escaped(t->bytes, style_.ensure_ascii)));
+    meter_.spend_steps(1);
+    if (const Text* t = v.text()) return string(*t);
     if (v.is_none()) return out.append("null");
     if (v.is<bool>()) return out.append(v.boolean() ? "true" : "false");
     if (v.is<int64_t>()) return out.append(std::to_string(v.integer()));
@@ -77,11 +83,23 @@ class Writer {
     return float_repr(d);
   }
 
+  void string(const Text& t) {
+    meter_.spend_walk(t.bytes.size());
+    std::string written = escaped(t.bytes, style_.ensure_ascii);
+    meter_.spend_bytes(written.size());
+    out.append(t.mapped(std::move(written)));
+  }
+
+  void separate() {
+    meter_.spend_bytes(style_.item_separator.size() + style_.key_separator.size());
+    out.append(style_.item_separator);
+  }
+
   void list(const List& l, int level) {
     if (l.items.empty()) return out.append("[]");
     out.append("[");
     for (size_t i = 0; i < l.items.size(); ++i) {
-      if (i > 0) out.append(style_.item_separator);
+      if (i > 0) separate();
       new_line(level + 1);
       write(l.items[i], level + 1);
     }
@@ -99,9 +117,9 @@ class Writer {
     }
     out.append("{");
     for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out.append(style_.item_separator);
+      if (i > 0) separate();
       new_line(level + 1);
-      out.append(items[i]->first.mapped(escaped(items[i]->first.bytes, style_.ensure_ascii)));
+      string(items[i]->first);
       out.append(style_.key_separator);
       write(items[i]->second, level + 1);
     }
@@ -111,16 +129,19 @@ class Writer {
 
   void new_line(int level) {
     if (style_.indent < 0) return;
-    out.append("\n" + std::string(static_cast<size_t>(style_.indent * level), ' '));
+    const auto width = static_cast<size_t>(style_.indent * level);
+    meter_.spend_bytes(1 + width);
+    out.append("\n" + std::string(width, ' '));
   }
 
+  Meter& meter_;
   const JsonStyle& style_;
 };
 
 }  // namespace
 
-Text to_json(const Value& v, const JsonStyle& style) {
-  Writer writer(style);
+Text to_json(Meter& meter, const Value& v, const JsonStyle& style) {
+  Writer writer(meter, style);
   writer.write(v, 0);
   return std::move(writer.out);
 }

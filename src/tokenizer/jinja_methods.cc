@@ -72,21 +72,23 @@ template <int sides>
 Value strip_method(Context& c, const Value& self, const Args& a) {
   a.check({"chars"});
   const Value* chars = a.get(0, "chars");
-  return c.text(strip(*self.text(), chars && !chars->is_none() ? &a.text(0, "chars") : nullptr, sides));
+  return c.text(strip(c, *self.text(), chars && !chars->is_none() ? &a.text(0, "chars") : nullptr, sides));
 }
 
 // A str or a tuple of them.
 template <bool at_end>
-Value affix_method(Context&, const Value& self, const Args& a) {
+Value affix_method(Context& c, const Value& self, const Args& a) {
   a.check({"affix"});
   const auto has = [&](const Value& v) {
     if (!v.text()) type_fault(fmt::format("chat template: {}() needs a str", a.callee));
     const std::string& s = self.text()->bytes;
+    c.spend_scan(v.text()->bytes.size());
     return at_end ? s.ends_with(v.text()->bytes) : s.starts_with(v.text()->bytes);
   };
   const Value& affix = a.required(0, "affix");
   if (!affix.list()) return Value::of(has(affix));
   const auto& list = affix.list()->items;
+  c.spend_steps(list.size());
   return Value::of(std::any_of(list.begin(), list.end(), has));
 }
 
@@ -102,11 +104,12 @@ Value remove_affix(Context& c, const Value& self, const Args& a) {
 // Runs of white space separate; none at the ends.
 Value split_blank(Context& c, const Text& t, int64_t splits_max, bool from_right) {
   std::vector<Value> out;
+  c.spend_bytes(t.bytes.size());
   Text rest = t;
   for (; splits_max != 0; --splits_max) {
-    rest = strip(rest, nullptr, 3);
+    rest = strip(c, rest, nullptr, 3);
     if (rest.bytes.empty()) return c.list(std::move(out));
-    const std::vector<size_t> offsets = char_offsets(rest.bytes);
+    const std::vector<size_t> offsets = char_offsets(c, rest.bytes);
     c.spend_steps(1);
     size_t n = offsets.size() - 1, i = 0;
     const auto blank = [&](size_t k) {
@@ -131,11 +134,14 @@ Value split_blank(Context& c, const Text& t, int64_t splits_max, bool from_right
       rest = rest.slice(offsets[i], rest.bytes.size());
     }
   }
-  rest = strip(rest, nullptr, from_right ? 2 : 1);
+  rest = strip(c, rest, nullptr, from_right ? 2 : 1);
   if (!rest.bytes.empty()) out.push_back(c.text(std::move(rest)));
   if (from_right) std::reverse(out.begin(), out.end());
   return c.list(std::move(out));
 }
+
+// Backwards there is no linear search: a needle is compared at every place, this many bytes for one.
+constexpr size_t kBackwardsAtOnce = 32;
 
 template <bool from_right>
 Value split_method(Context& c, const Value& self, const Args& a) {
@@ -146,17 +152,19 @@ Value split_method(Context& c, const Value& self, const Args& a) {
   if (!sep_value || sep_value->is_none())
     return split_blank(c, t, from_right && left < 0 ? -1 : left, from_right && left >= 0);
   const std::string& sep = a.text(0, "sep").bytes;
+  if (from_right) c.spend_bytes(t.bytes.size() * (1 + sep.size() / kBackwardsAtOnce));
   if (sep.empty()) type_fault("chat template: split() by an empty separator");
   std::vector<Value> out;
   size_t begin = 0, end = t.bytes.size();
   for (; left != 0; --left) {
     if (from_right) {
+      c.spend_steps(1);
       const size_t at = end < sep.size() ? std::string::npos : t.bytes.rfind(sep, end - sep.size());
       if (at == std::string::npos) break;
       out.push_back(c.text(t.slice(at + sep.size(), end)));
       end = at;
     } else {
-      const size_t at = t.bytes.find(sep, begin);
+      const size_t at = find_text(c, t.bytes, sep, begin);
       if (at == std::string::npos) break;
       out.push_back(c.text(t.slice(begin, at)));
       begin = at + sep.size();
@@ -171,6 +179,7 @@ Value splitlines_method(Context& c, const Value& self, const Args& a) {
   a.check({"keepends"});
   const bool keep = a.flag(0, "keepends", false);
   const Text& t = *self.text();
+  c.spend_walk(t.bytes.size());
   std::vector<Value> out;
   for (size_t at = 0; at < t.bytes.size();) {
     size_t end = t.bytes.find_first_of("\n\r\v\f", at);
@@ -190,10 +199,12 @@ Value replace_method(Context& c, const Value& self, const Args& a) {
 
 // Index in characters, or -1.
 template <bool last, bool must>
-Value find_text_method(Context&, const Value& self, const Args& a) {
+Value find_text_method(Context& c, const Value& self, const Args& a) {
   a.check({"sub"});
   const std::string &s = self.text()->bytes, &sub = a.text(0, "sub").bytes;
-  const size_t at = last ? s.rfind(sub) : s.find(sub);
+  c.spend_bytes(s.size());  // to count the characters before it
+  if (last) c.spend_bytes(s.size() * (1 + sub.size() / kBackwardsAtOnce));
+  const size_t at = last ? s.rfind(sub) : find_text(c, s, sub);
   if (at == std::string::npos) {
     if (must) type_fault("chat template: index(): substring not found");
     return Value::of(int64_t{-1});
@@ -201,12 +212,13 @@ Value find_text_method(Context&, const Value& self, const Args& a) {
   return Value::of(utf8_count(std::string_view(s).substr(0, at)));
 }
 
-Value count_text_method(Context&, const Value& self, const Args& a) {
+Value count_text_method(Context& c, const Value& self, const Args& a) {
   a.check({"sub"});
   const std::string &s = self.text()->bytes, &sub = a.text(0, "sub").bytes;
+  c.spend_bytes(s.size());
   if (sub.empty()) return Value::of(utf8_count(s) + 1);
   size_t n = 0;
-  for (size_t at = 0; (at = s.find(sub, at)) != std::string::npos; at += sub.size()) ++n;
+  for (size_t at = 0; (at = find_text(c, s, sub, at)) != std::string::npos; at += sub.size()) ++n;
   return Value::of(n);
 }
 
@@ -216,9 +228,10 @@ Value join_method(Context& c, const Value& self, const Args& a) {
   bool first = true;
   for (const Value& v : c.elements(a.required(0, "items"))) {
     if (!v.text()) type_fault(fmt::format("chat template: join() of {}", type_name(v)));
+    c.spend_bytes(v.text()->bytes.size() + self.text()->bytes.size() +
+                  sizeof(ByteRange) * self.text()->untrusted.size());
     if (!first) out.append(*self.text());
     first = false;
-    c.spend_bytes(v.text()->bytes.size() + self.text()->bytes.size());
     out.append(*v.text());
   }
   return c.text(std::move(out));
@@ -227,27 +240,29 @@ Value join_method(Context& c, const Value& self, const Args& a) {
 template <std::string (*map)(std::string_view)>
 Value map_method(Context& c, const Value& self, const Args& a) {
   a.check({});
+  c.spend_case_map(self.text()->bytes.size());
   return c.text(self.text()->mapped(map(self.text()->bytes)));
 }
 Value title_method(Context& c, const Value& self, const Args& a) {
   a.check({});
-  return c.text(titled(*self.text()));
+  return c.text(titled(c, *self.text()));
 }
 Value capitalize_method(Context& c, const Value& self, const Args& a) {
   a.check({});
-  return c.text(capitalized(*self.text()));
+  return c.text(capitalized(c, *self.text()));
 }
 
 // All characters have the property, and there is one.
 template <bool (*property)(char32_t)>
-Value all_method(Context&, const Value& self, const Args& a) {
+Value all_method(Context& c, const Value& self, const Args& a) {
   a.check({});
   std::string_view s = self.text()->bytes;
+  c.spend_walk(s.size());
   if (s.empty()) return Value::of(false);
   while (!s.empty()) {
-    const Utf8Char c = utf8_next(s);
-    if (!property(c.code)) return Value::of(false);
-    s.remove_prefix(c.length);
+    const Utf8Char next = utf8_next(s);
+    if (!property(next.code)) return Value::of(false);
+    s.remove_prefix(next.length);
   }
   return Value::of(true);
 }
@@ -263,9 +278,10 @@ const Dict& dict_of(const Value& self) {
   return *dict;
 }
 
-Value dict_get(Context&, const Value& self, const Args& a) {
+Value dict_get(Context& c, const Value& self, const Args& a) {
   a.check({"key", "default"});
   const Value& key = a.required(0, "key");
+  c.spend_lookup(dict_of(self).items.size());
   const Value* found = key.text() ? dict_of(self).find(key.text()->bytes) : nullptr;
   if (found) return *found;
   const Value* fallback = a.get(1, "default");
@@ -287,23 +303,24 @@ Value dict_keys(Context& c, const Value& self, const Args& a) {
 Value dict_values(Context& c, const Value& self, const Args& a) {
   a.check({});
   std::vector<Value> out;
+  c.spend_steps(dict_of(self).items.size());
   for (const auto& [key, value] : dict_of(self).items) out.push_back(value);
   return c.list(std::move(out));
 }
 
-Value list_index(Context&, const Value& self, const Args& a) {
+Value list_index(Context& c, const Value& self, const Args& a) {
   a.check({"value"});
   const auto& items = self.list()->items;
   const auto it = std::find_if(items.begin(), items.end(),
-                               [&](const Value& v) { return equal(v, a.required(0, "value")); });
+                               [&](const Value& v) { return equal(c, v, a.required(0, "value")); });
   if (it == items.end()) type_fault("chat template: index(): value not in list");
   return Value::of(static_cast<int64_t>(it - items.begin()));
 }
-Value list_count(Context&, const Value& self, const Args& a) {
+Value list_count(Context& c, const Value& self, const Args& a) {
   a.check({"value"});
   const auto& items = self.list()->items;
   return Value::of(static_cast<int64_t>(std::count_if(
-      items.begin(), items.end(), [&](const Value& v) { return equal(v, a.required(0, "value")); })));
+      items.begin(), items.end(), [&](const Value& v) { return equal(c, v, a.required(0, "value")); })));
 }
 
 Value loop_cycle(Context&, const Value& self, const Args& a) {
@@ -313,9 +330,12 @@ Value loop_cycle(Context&, const Value& self, const Args& a) {
 
 // --- global functions
 
-Value raise_exception(Context&, const Value&, const Args& a) {
+Value raise_exception(Context& c, const Value&, const Args& a) {
   a.check({"message"});
-  type_fault(to_text(a.required(0, "message")).bytes);
+  constexpr size_t kShownMax = 2000;
+  std::string message = to_text(c, a.required(0, "message")).bytes;
+  if (message.size() > kShownMax) message = utf8_sanitize(message.substr(0, kShownMax));
+  type_fault(std::move(message));
 }
 
 Value strftime_now(Context& c, const Value&, const Args& a) {
@@ -324,6 +344,7 @@ Value strftime_now(Context& c, const Value&, const Args& a) {
   if (format.bytes.size() > 128)
     fault(Errc::kUnsupported, "chat template: strftime_now() with a long format");
   char buffer[1024];
+  c.spend_bytes(2 * sizeof(buffer));
   const size_t n = std::strftime(buffer, sizeof(buffer), format.bytes.c_str(), &c.now);
   return c.text(format.mapped(utf8_sanitize(std::string_view(buffer, n))));
 }
@@ -344,21 +365,22 @@ Value range_function(Context& c, const Value&, const Args& a) {
   return c.list(std::move(out));
 }
 
-Dict named_arguments(const Args& a) {
+Dict named_arguments(Meter& meter, const Args& a) {
   if (!a.positional.empty())
     fault(Errc::kUnsupported, fmt::format("chat template: {}() of a value", a.callee));
   Dict d;
   for (const auto& [name, value] : a.named) {
     container_depth(depth_of(value));
+    meter.spend_lookup(d.items.size());
     d.put(Text::trusted(name), value);
   }
   return d;
 }
-Value namespace_function(Context&, const Value&, const Args& a) {
-  return Value(std::make_shared<Namespace>(Namespace{named_arguments(a)}));
+Value namespace_function(Context& c, const Value&, const Args& a) {
+  return Value(std::make_shared<Namespace>(Namespace{named_arguments(c, a)}));
 }
 Value dict_function(Context& c, const Value&, const Args& a) {
-  return c.dict(named_arguments(a));
+  return c.dict(named_arguments(c, a));
 }
 
 constexpr std::array kTextMethods = {

@@ -86,11 +86,10 @@ Value number_operator(std::string_view op, const Value& left, const Value& right
 Value repeat(Context& context, const Value& sequence, int64_t count) {
   const size_t times = static_cast<size_t>(std::max<int64_t>(count, 0));
   if (const Text* t = sequence.text()) {
-    if (times > 0 && t->bytes.size() > (size_t{1} << 30) / times)
-      fault(Errc::kResourceExhausted, "chat template: too much text");
-    context.spend_bytes(t->bytes.size() * times);
     context.spend_steps(times);
+    context.spend_bytes((t->bytes.size() + sizeof(ByteRange) * t->untrusted.size()) * times);
     Text out;
+    out.bytes.reserve(t->bytes.size() * times);
     for (size_t i = 0; i < times; ++i) out.append(*t);
     return context.text(std::move(out));
   }
@@ -99,6 +98,7 @@ Value repeat(Context& context, const Value& sequence, int64_t count) {
   std::vector<Value> out;
   for (size_t i = 0; i < times; ++i) {
     context.spend_steps(items.size());
+    context.spend_bytes(sizeof(Value) * items.size());
     out.insert(out.end(), items.begin(), items.end());
   }
   return context.list(std::move(out), sequence.list()->tuple);
@@ -133,22 +133,25 @@ Value Context::dict(Dict d) {
 std::vector<Value> Context::elements(const Value& v) {
   std::vector<Value> out;
   if (const List* l = v.list()) {
+    spend_steps(l->items.size());
     out = l->items;
   } else if (const Dict* d = v.dict()) {
+    spend_steps(d->items.size());
     for (const auto& item : d->items) out.push_back(text(item.first));
   } else if (const Text* t = v.text()) {
-    const auto offsets = char_offsets(t->bytes);
+    const auto offsets = char_offsets(*this, t->bytes);
     spend_steps(offsets.size());
+    spend_bytes(offsets.size() * (sizeof(Value) + sizeof(Text)));
     for (size_t i = 0; i + 1 < offsets.size(); ++i) out.push_back(text(t->slice(offsets[i], offsets[i + 1])));
   } else if (!v.is_undefined()) {
     type_fault(fmt::format("chat template: {} is not iterable", type_name(v)));
   }
-  spend_steps(out.size());
   spend_bytes(out.size() * sizeof(Value));
   return out;
 }
 
-std::vector<size_t> char_offsets(std::string_view utf8) {
+std::vector<size_t> char_offsets(Meter& meter, std::string_view utf8) {
+  meter.spend_bytes(sizeof(size_t) * utf8.size());
   std::vector<size_t> out;
   for (size_t i = 0; i < utf8.size(); ++i) {
     if ((static_cast<unsigned char>(utf8[i]) & 0xC0) != 0x80) out.push_back(i);
@@ -164,7 +167,9 @@ Value get_attribute(Context& context, const Value& self, std::string_view name) 
     return Value(std::make_shared<const Function>(Function{std::string(name), method, self, nullptr, {}}));
   }
   if (self.dict() || self.ns()) {
-    const Value* found = (self.ns() ? self.ns()->dict : *self.dict()).find(name);
+    const Dict& d = self.ns() ? self.ns()->dict : *self.dict();
+    context.spend_lookup(d.items.size());
+    const Value* found = d.find(name);
     return found ? *found : no_attribute(self, name);
   }
   int64_t index = 0;
@@ -179,12 +184,13 @@ Value get_item(Context& context, const Value& self, const Value& key) {
   if (self.is_undefined()) undefined_fault(self);
   if (key.is_undefined()) undefined_fault(key);
   if (const Text* name = key.text()) {
+    if (self.dict()) context.spend_lookup(self.dict()->items.size());
     const Value* found = self.dict() ? self.dict()->find(name->bytes) : nullptr;
     return found ? *found : get_attribute(context, self, name->bytes);
   }
   if (key.is_integer() && (self.list() || self.text())) {
     const std::vector<size_t> offsets =
-        self.text() ? char_offsets(self.text()->bytes) : std::vector<size_t>();
+        self.text() ? char_offsets(context, self.text()->bytes) : std::vector<size_t>();
     const auto n = static_cast<int64_t>(self.list() ? self.list()->items.size() : offsets.size() - 1);
     const int64_t i = key.integer() < 0 ? key.integer() + n : key.integer();
     if (i < 0 || i >= n)
@@ -205,7 +211,8 @@ Value get_slice(Context& context, const Value& self, const Value& first, const V
     type_fault("chat template: slice bounds must be integers");
   const int64_t step = step_value.is_none() ? 1 : step_value.integer();
   if (step == 0 || step == INT64_MIN) type_fault("chat template: a slice's step cannot be 0");
-  const std::vector<size_t> offsets = self.text() ? char_offsets(self.text()->bytes) : std::vector<size_t>();
+  const std::vector<size_t> offsets =
+      self.text() ? char_offsets(context, self.text()->bytes) : std::vector<size_t>();
   const auto n = static_cast<int64_t>(self.list() ? self.list()->items.size() : offsets.size() - 1);
   const int64_t begin = bound(first, n, step, step < 0 ? n - 1 : 0);
   const int64_t end = bound(last, n, step, step < 0 ? -1 : n);
@@ -222,6 +229,7 @@ Value get_slice(Context& context, const Value& self, const Value& first, const V
     if (self.list()) {
       items.push_back(self.list()->items[at]);
     } else {
+      context.spend_walk(offsets[at + 1] - offsets[at]);
       text.append(self.text()->slice(offsets[at], offsets[at + 1]));
     }
     if (__builtin_add_overflow(i, step, &i)) break;
@@ -231,8 +239,8 @@ Value get_slice(Context& context, const Value& self, const Value& first, const V
 
 Value binary_operator(Context& context, std::string_view op, const Value& left, const Value& right) {
   if (op == "~") {
-    Text out = to_text(left);
-    out.append(to_text(right));
+    Text out = to_text(context, left);
+    append_text(context, out, right);
     return context.text(std::move(out));
   }
   for (const Value* v : {&left, &right}) {
@@ -240,11 +248,14 @@ Value binary_operator(Context& context, std::string_view op, const Value& left, 
   }
   if (left.is_number() && right.is_number()) return number_operator(op, left, right);
   if (op == "+" && left.text() && right.text()) {
-    Text out = *left.text();
-    out.append(*right.text());
+    Text out;
+    out.bytes.reserve(left.text()->bytes.size() + right.text()->bytes.size());
+    append_text(context, out, left);
+    append_text(context, out, right);
     return context.text(std::move(out));
   }
   if (op == "+" && left.list() && right.list()) {
+    context.spend_steps(left.list()->items.size() + right.list()->items.size());
     std::vector<Value> out = left.list()->items;
     out.insert(out.end(), right.list()->items.begin(), right.list()->items.end());
     return context.list(std::move(out), left.list()->tuple);
@@ -258,17 +269,20 @@ Value binary_operator(Context& context, std::string_view op, const Value& left, 
   type_fault(fmt::format("chat template: {} {} {} is not possible", type_name(left), op, type_name(right)));
 }
 
-bool contains(const Value& left, const Value& right) {
+bool contains(Meter& meter, const Value& left, const Value& right) {
   if (right.is_undefined()) return false;
   if (const Text* t = right.text()) {
     if (!left.text()) type_fault(fmt::format("chat template: {} in str is not possible", type_name(left)));
-    return t->bytes.find(left.text()->bytes) != std::string::npos;
+    return find_text(meter, t->bytes, left.text()->bytes) != std::string::npos;
   }
   if (const List* l = right.list()) {
-    return std::any_of(l->items.begin(), l->items.end(), [&](const Value& v) { return equal(left, v); });
+    return std::any_of(l->items.begin(), l->items.end(),
+                       [&](const Value& v) { return equal(meter, left, v); });
   }
   if (right.dict() || right.ns()) {
-    return left.text() && (right.ns() ? right.ns()->dict : *right.dict()).find(left.text()->bytes);
+    const Dict& d = right.ns() ? right.ns()->dict : *right.dict();
+    meter.spend_lookup(d.items.size());
+    return left.text() && d.find(left.text()->bytes);
   }
   type_fault(fmt::format("chat template: {} is not iterable", type_name(right)));
 }

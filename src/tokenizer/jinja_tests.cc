@@ -60,13 +60,14 @@ bool sequence(const Value& v) {
 bool callable(const Value& v) {
   return v.function();
 }
-bool lower(const Value& v) {
-  return v.text() && to_lower(v.text()->bytes) == v.text()->bytes &&
-         to_upper(v.text()->bytes) != v.text()->bytes;
-}
-bool upper(const Value& v) {
-  return v.text() && to_upper(v.text()->bytes) == v.text()->bytes &&
-         to_lower(v.text()->bytes) != v.text()->bytes;
+// Text that `map` leaves as it is and `other` does not.
+template <std::string (*map)(std::string_view), std::string (*other)(std::string_view)>
+Value cased(Context& c, const Value& self, const Args& a) {
+  a.check({});
+  if (!self.text()) return Value::of(false);
+  const std::string& s = self.text()->bytes;
+  c.spend_case_map(2 * s.size());
+  return Value::of(map(s) == s && other(s) != s);
 }
 
 int64_t whole(const Value& v, const Args& a) {
@@ -90,24 +91,24 @@ Value divisible(Context&, const Value& self, const Args& a) {
 
 // One of ==, !=, <, <=, >, >= by the letters e, n, l, L, g, G.
 template <char op>
-Value compared(Context&, const Value& self, const Args& a) {
+Value compared(Context& c, const Value& self, const Args& a) {
   a.check({"other"});
   const Value& other = a.required(0, "other");
-  if (op == 'e') return Value::of(equal(self, other));
-  if (op == 'n') return Value::of(!equal(self, other));
-  if (op == 'l') return Value::of(less(self, other));
-  if (op == 'g') return Value::of(less(other, self));
-  if (op == 'L') return Value::of(less(self, other) || equal(self, other));
-  return Value::of(less(other, self) || equal(self, other));
+  if (op == 'e') return Value::of(equal(c, self, other));
+  if (op == 'n') return Value::of(!equal(c, self, other));
+  if (op == 'l') return Value::of(less(c, self, other));
+  if (op == 'g') return Value::of(less(c, other, self));
+  if (op == 'L') return Value::of(less(c, self, other) || equal(c, self, other));
+  return Value::of(less(c, other, self) || equal(c, self, other));
 }
-Value same(Context&, const Value& self, const Args& a) {
+Value same(Context& c, const Value& self, const Args& a) {
   a.check({"other"});
   const Value& other = a.required(0, "other");
-  return Value::of(self.variant().index() == other.variant().index() && equal(self, other));
+  return Value::of(self.variant().index() == other.variant().index() && equal(c, self, other));
 }
-Value in(Context&, const Value& self, const Args& a) {
+Value in(Context& c, const Value& self, const Args& a) {
   a.check({"seq"});
-  return Value::of(contains(self, a.required(0, "seq")));
+  return Value::of(contains(c, self, a.required(0, "seq")));
 }
 
 constexpr std::array kTests = {
@@ -125,8 +126,8 @@ constexpr std::array kTests = {
     Named{"iterable", unary<sequence>},
     Named{"sequence", unary<sequence>},
     Named{"callable", unary<callable>},
-    Named{"lower", unary<lower>},
-    Named{"upper", unary<upper>},
+    Named{"lower", cased<to_lower, to_upper>},
+    Named{"upper", cased<to_upper, to_lower>},
     Named{"odd", odd},
     Named{"even", even},
     Named{"divisibleby", divisible},

@@ -78,38 +78,51 @@ bool truthy(const Value& v) {
   return true;
 }
 
-bool equal(const Value& a, const Value& b) {
+bool equal(Meter& meter, const Value& a, const Value& b) {
+  meter.spend_steps(1);
   if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
   if (a.is_number() && b.is_number()) return a.number() == b.number();
   if (a.variant().index() != b.variant().index()) return false;
   if (a.is_undefined() || a.is_none()) return true;
-  if (const Text* t = a.text()) return t->bytes == b.text()->bytes;
+  if (const Text* t = a.text()) {
+    meter.spend_scan(t->bytes.size());
+    return t->bytes == b.text()->bytes;
+  }
+  const auto same = [&](const Value& x, const Value& y) { return equal(meter, x, y); };
   if (const List* l = a.list()) {
-    return std::equal(l->items.begin(), l->items.end(), b.list()->items.begin(), b.list()->items.end(),
-                      equal);
+    return std::equal(l->items.begin(), l->items.end(), b.list()->items.begin(), b.list()->items.end(), same);
   }
   if (const Dict* d = a.dict()) {
     if (d->items.size() != b.dict()->items.size()) return false;
     return std::all_of(d->items.begin(), d->items.end(), [&](const auto& item) {
+      meter.spend_lookup(d->items.size());
       const Value* other = b.dict()->find(item.first.bytes);
-      return other && equal(item.second, *other);
+      return other && same(item.second, *other);
     });
   }
   return a.ns() == b.ns() && a.function() == b.function() && a.loop() == b.loop();
 }
 
-bool less(const Value& a, const Value& b) {
+bool less(Meter& meter, const Value& a, const Value& b) {
+  meter.spend_steps(1);
   if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
   if (a.is_number() && b.is_number()) return a.number() < b.number();
-  if (a.text() && b.text()) return a.text()->bytes < b.text()->bytes;  // UTF-8 sorts as code points do
+  if (a.text() && b.text()) {
+    meter.spend_scan(std::min(a.text()->bytes.size(), b.text()->bytes.size()));
+    return a.text()->bytes < b.text()->bytes;  // UTF-8 sorts as code points do
+  }
   if (a.list() && b.list()) {
     const auto &x = a.list()->items, &y = b.list()->items;
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
-      if (!equal(x[i], y[i])) return less(x[i], y[i]);
+      if (!equal(meter, x[i], y[i])) return less(meter, x[i], y[i]);
     }
     return x.size() < y.size();
   }
   type_fault(fmt::format("{} and {} have no order", type_name(a), type_name(b)));
+}
+
+void append_hex(std::string& out, unsigned code, int digits) {
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) out += "0123456789abcdef"[(code >> shift) & 0xF];
 }
 
 // Python's repr: the shortest digits that read back, plain from 1e-4 to 1e16.
@@ -132,6 +145,9 @@ std::string float_repr(double d) {
 
 namespace {
 
+// Steps that printing a number with a fraction is worth.
+constexpr uint64_t kFloatSteps = 8;
+
 // A character of a Python string literal.
 void append_quoted(std::string& out, const Utf8Char& c, std::string_view bytes, char quote) {
   if (c.code == '\n') {
@@ -144,13 +160,15 @@ void append_quoted(std::string& out, const Utf8Char& c, std::string_view bytes, 
     out += '\\';
     out += static_cast<char>(c.code);
   } else if (c.code < 0x20 || c.code == 0x7F) {
-    out += fmt::format("\\x{:02x}", static_cast<unsigned>(c.code));
+    out += "\\x";
+    append_hex(out, static_cast<unsigned>(c.code), 2);
   } else {
     out += bytes;
   }
 }
 
-Text quoted(const Text& t) {
+Text quoted(Meter& meter, const Text& t) {
+  meter.spend_walk(t.bytes.size());
   const bool single = t.bytes.find('\'') == t.bytes.npos || t.bytes.find('"') != t.bytes.npos;
   const char quote = single ? '\'' : '"';
   std::string out(1, quote);
@@ -162,44 +180,57 @@ Text quoted(const Text& t) {
   return t.mapped(out + quote);
 }
 
-}  // namespace
-
-Text repr(const Value& v) {
-  if (const Text* t = v.text()) return quoted(*t);
-  Text out;
+// repr(v)
+void append_repr(Meter& meter, Text& out, const Value& v) {
+  meter.spend_steps(1);
+  if (const Text* t = v.text()) return out.append(quoted(meter, *t));
   if (const List* l = v.list()) {
     out.append(l->tuple ? "(" : "[");
     for (size_t i = 0; i < l->items.size(); ++i) {
       if (i > 0) out.append(", ");
-      out.append(repr(l->items[i]));
+      append_repr(meter, out, l->items[i]);
     }
     if (l->tuple && l->items.size() == 1) out.append(",");
     out.append(l->tuple ? ")" : "]");
-    return out;
+    return;
   }
   if (const Dict* d = v.dict()) {
     out.append("{");
     for (size_t i = 0; i < d->items.size(); ++i) {
       if (i > 0) out.append(", ");
-      out.append(quoted(d->items[i].first));
+      out.append(quoted(meter, d->items[i].first));
       out.append(": ");
-      out.append(repr(d->items[i].second));
+      append_repr(meter, out, d->items[i].second);
     }
     out.append("}");
-    return out;
+    return;
   }
-  return to_text(v);
+  append_text(meter, out, v);
 }
 
-Text to_text(const Value& v) {
-  if (const Text* t = v.text()) return *t;
-  if (v.is_undefined()) return {};
-  if (v.is_none()) return Text::trusted("None");
-  if (v.is<bool>()) return Text::trusted(v.boolean() ? "True" : "False");
-  if (v.is<int64_t>()) return Text::trusted(std::to_string(v.integer()));
-  if (v.is<double>()) return Text::trusted(float_repr(v.number()));
-  if (v.list() || v.dict()) return repr(v);
+}  // namespace
+
+void append_text(Meter& meter, Text& out, const Value& v) {
+  if (const Text* t = v.text()) {
+    meter.spend_bytes(t->bytes.size() + sizeof(ByteRange) * t->untrusted.size());
+    return out.append(*t);
+  }
+  if (v.is_undefined()) return;
+  if (v.is_none()) return out.append("None");
+  if (v.is<bool>()) return out.append(v.boolean() ? "True" : "False");
+  if (v.is<int64_t>()) return out.append(std::to_string(v.integer()));
+  if (v.is<double>()) {
+    meter.spend_steps(kFloatSteps);
+    return out.append(float_repr(v.number()));
+  }
+  if (v.list() || v.dict()) return append_repr(meter, out, v);
   type_fault(fmt::format("a {} has no text", type_name(v)));
+}
+
+Text to_text(Meter& meter, const Value& v) {
+  Text out;
+  append_text(meter, out, v);
+  return out;
 }
 
 Value from_json(const nlohmann::ordered_json& json, int level) {

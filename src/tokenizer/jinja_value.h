@@ -24,6 +24,35 @@ struct Fault {
 // The template asks for what its input does not allow (an undefined value, a wrong type).
 [[noreturn]] void type_fault(std::string message);
 
+// What a render may still do. Work is counted, not timed, so that a template which asks for too much fails
+// the same way on every machine; all of it is spent before it is done.
+class Meter {
+ public:
+  Meter(uint64_t steps, uint64_t bytes) : steps_left_(steps), bytes_left_(bytes) {}
+
+  // Nodes evaluated and elements visited.
+  void spend_steps(uint64_t n) {
+    if (n > steps_left_) fault(Errc::kResourceExhausted, "chat template: too many steps");
+    steps_left_ -= n;
+  }
+  // Bytes of text and lists made, whether they live on or not.
+  void spend_bytes(uint64_t n) {
+    if (n > bytes_left_) fault(Errc::kResourceExhausted, "chat template: too much text");
+    bytes_left_ -= n;
+  }
+  // Reading costs in bytes made, by what it takes: comparing or copying runs, character by character, and
+  // changing case.
+  void spend_scan(uint64_t bytes) { spend_bytes(bytes / 16); }
+  void spend_walk(uint64_t bytes) { spend_bytes(4 * bytes); }
+  void spend_case_map(uint64_t bytes) { spend_bytes(16 * bytes); }
+  // Entries are found by going through them.
+  void spend_lookup(uint64_t entries) { spend_steps(entries / 8); }
+
+ private:
+  uint64_t steps_left_;
+  uint64_t bytes_left_;
+};
+
 // Valid UTF-8 and its untrusted byte ranges, sorted and disjoint.
 struct Text {
   std::string bytes;
@@ -133,13 +162,15 @@ int container_depth(int element_depth_max);
 
 std::string_view type_name(const Value& v);
 bool truthy(const Value& v);
-bool equal(const Value& a, const Value& b);
+bool equal(Meter& meter, const Value& a, const Value& b);
 // Python's <; a fault for types without an order.
-bool less(const Value& a, const Value& b);
-// str(v) and repr(v).
-Text to_text(const Value& v);
-Text repr(const Value& v);
+bool less(Meter& meter, const Value& a, const Value& b);
+// str(v), as a value and at the end of `out`.
+Text to_text(Meter& meter, const Value& v);
+void append_text(Meter& meter, Text& out, const Value& v);
 std::string float_repr(double d);
+// `digits` lower-case digits of `code`, at most 8.
+void append_hex(std::string& out, unsigned code, int digits);
 
 // All strings and keys are untrusted. Invalid UTF-8 is repaired. A fault if nested deeper than
 // kValueDepthMax.
@@ -153,6 +184,6 @@ struct JsonStyle {
   bool ensure_ascii = false;
 };
 // As Python's json.dumps.
-Text to_json(const Value& v, const JsonStyle& style);
+Text to_json(Meter& meter, const Value& v, const JsonStyle& style);
 
 }  // namespace lariat::jinja
