@@ -9,8 +9,9 @@
 
 namespace lariat {
 
-// nullptr if the model has no tokenizer.json (then only token ids can be served); an error if it has a bad
-// one.
+// nullptr if the model has no tokenizer.json (then only token ids can be served); an error that names the
+// file if it has a bad one, or one with a token that config.json's vocabulary has no room for: what encodes
+// to it could not be answered.
 Result<std::unique_ptr<const Tokenizer>> load_tokenizer(const FileSet& files);
 
 }  // namespace lariat

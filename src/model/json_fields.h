@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/problems.h"
+#include "base/problems.h"
 
 namespace lariat {
 

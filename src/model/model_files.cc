@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/problems.h"
 #include "model/required_tensors.h"
-#include "weights/problems.h"
 
 namespace lariat {
 namespace {
@@ -127,7 +127,7 @@ Result<ModelFiles> random_model(const fs::path& config, uint64_t seed, std::opti
 Result<std::unique_ptr<TensorSource>> open_weights(const ModelFiles& model, std::vector<std::string>* notes) {
   const std::vector<TensorRequirement> required = required_tensors(model.config);
   if (model.random) return random_source(required, *model.random);
-  LARIAT_ASSIGN(std::unique_ptr<TensorSource> source, open_hf_source(*model.files));
+  LARIAT_ASSIGN(std::unique_ptr<TensorSource> source, open_hf_source(*model.files, required));
   std::string extras;
   const Status fits = check_requirements(*source, required, &extras);
   if (!fits.ok()) return fits.error().in(model.files->label());

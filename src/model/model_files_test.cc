@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kToy = R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":8,
   "intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"vocab_size":16,
@@ -101,6 +102,41 @@ TEST(ModelFiles, UnfitWeights) {
       AllOf(
           HasSubstr("\"model.layers.1.mlp.up_proj.weight\" [12, 8] is missing"),
           HasSubstr("\"model.layers.0.self_attn.k_proj.weight\" has shape [8, 4], the config needs [4, 8]")));
+}
+
+// The entries' damage and what the config misses, in one error.
+TEST(ModelFiles, DamagedAndUnfitWeights) {
+  const Toy toy(true, [](Toy::Tensors& t) {
+    drop(t, "model.layers.1.mlp.up_proj.weight");
+    drop(t, "model.norm.weight");
+    for (auto& x : t) {
+      if (x.name == "model.layers.0.self_attn.k_proj.weight") std::swap(x.shape[0], x.shape[1]);
+    }
+  });
+  std::string bytes = *read_file(toy.folder.path() / "model.safetensors", 1 << 20);
+  const auto damage = [&](const std::string& name, const std::string& from, const std::string& to) {
+    ASSERT_EQ(from.size(), to.size());
+    const size_t at = bytes.find(from, bytes.find("\"" + name + "\""));
+    ASSERT_NE(at, std::string::npos);
+    bytes.replace(at, from.size(), to);
+  };
+  damage("model.layers.0.input_layernorm.weight", "[8]", "-8 ");
+  damage("model.layers.1.input_layernorm.weight", "F32", "F33");
+  damage("model.layers.0.mlp.up_proj.weight", "F32", "I32");
+  toy.folder.write("model.safetensors", bytes);
+  const auto r = open_weights(toy.resolve(), nullptr);
+  ASSERT_FALSE(r.ok());
+  const std::string& message = r.error().message;
+  for (const char* fault :
+       {"\"model.layers.0.input_layernorm.weight\": negative number",
+        "\"model.layers.1.input_layernorm.weight\": unknown dtype \"F33\"",
+        "\"model.layers.1.mlp.up_proj.weight\" [12, 8] is missing", "\"model.norm.weight\" [8] is missing",
+        "\"model.layers.0.self_attn.k_proj.weight\" has shape [8, 4], the config needs [4, 8]",
+        "\"model.layers.0.mlp.up_proj.weight\" has type i32"}) {
+    EXPECT_THAT(message, HasSubstr(fault));
+  }
+  // What damage explains is not said again.
+  EXPECT_THAT(message, Not(HasSubstr("input_layernorm.weight\" [8] is missing")));
 }
 
 TEST(ModelFiles, EmbeddedIsTheFolder) {

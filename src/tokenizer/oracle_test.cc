@@ -156,6 +156,7 @@ TEST(Oracle, KnownIds) {
       EXPECT_EQ(*tokenizers.at("qwen3")->encode(k.text), k.qwen3) << k.text;
     }
   }
+  EXPECT_EQ(*tokenizers.at("llama3")->encode("", {.add_bos = false}), Ids{});
   EXPECT_EQ(*tokenizers.at("qwen3")->encode(""), Ids{});
 }
 

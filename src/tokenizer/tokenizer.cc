@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/problems.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
@@ -106,6 +107,20 @@ Status Tokenizer::resolve(TokenizerConfig config, std::optional<std::vector<int3
     prefix_ = {*bos_id_};
   }
   return Ok{};
+}
+
+Status Tokenizer::check_fits(int64_t vocab) const {
+  int32_t first = -1;
+  int64_t beyond = 0;
+  for (auto id = static_cast<int32_t>(std::min<int64_t>(vocab, vocab_size())); id < vocab_size(); ++id) {
+    if (!tokens_.has(id)) continue;
+    if (beyond++ == 0) first = id;
+  }
+  if (beyond == 0) return Ok{};
+  std::string text = fmt::format("token \"{}\" has id {}, but the model's vocab_size is {}",
+                                 printable(tokens_.written(first)), first, vocab);
+  if (beyond > 1) text += fmt::format("; so it is with {} more tokens", beyond - 1);
+  return make_error(Errc::kCorruptData, std::move(text));
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {

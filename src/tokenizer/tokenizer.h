@@ -42,7 +42,8 @@ class Tokenizer {
  public:
   // Reads tokenizer.json (required), tokenizer_config.json, generation_config.json and chat_template.jinja
   // (which wins over the config's template) from a model folder. kNotFound without tokenizer.json;
-  // kCorruptData for what breaks the format; kUnsupported, by name, for what we do not implement.
+  // kCorruptData for what breaks the format; kUnsupported, by name, for what we do not implement; all that is
+  // found in tokenizer.json in one error.
   static Result<std::unique_ptr<const Tokenizer>> load(const std::filesystem::path& folder);
   static Result<std::unique_ptr<const Tokenizer>> parse(std::string_view tokenizer_json,
                                                         TokenizerConfig config = {});
@@ -70,6 +71,8 @@ class Tokenizer {
   }
   // One past the largest id; the model's vocabulary may be larger.
   int32_t vocab_size() const { return tokens_.size(); }
+  // kCorruptData naming the first token whose id a model of `vocab` tokens does not have.
+  Status check_fits(int64_t vocab) const;
 
   // Whether encode() with add_bos puts BOS in front.
   bool adds_bos() const { return !prefix_.empty(); }

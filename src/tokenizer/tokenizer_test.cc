@@ -17,6 +17,7 @@ using nlohmann::ordered_json;
 using test::byte_tokenizer;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using Ids = std::vector<int32_t>;
 
 void expect_entries(const Tokenizer& tokenizer, const ordered_json& entries) {
@@ -203,6 +204,32 @@ TEST(Refusals, ByName) {
                         {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}}),
                 HasSubstr("regex uses"));
   }
+}
+
+TEST(Refusals, AllAtOnce) {
+  ordered_json json = byte_tokenizer({{"a", "b"}});
+  json["model"]["dropout"] = 0.1;
+  json["model"]["byte_fallback"] = true;
+  json["normalizer"] = {{"type", "Sequence"},
+                        {"normalizers", {{{"type", "Lowercase"}}, {{"type", "Strip"}}}}};
+  json["decoder"] = {{"type", "WordPiece"}};
+  json["post_processor"] = {{"type", "BertProcessing"}};
+  const Error e = parse_error(json);
+  EXPECT_EQ(e.code, Errc::kUnsupported);
+  for (const char* name : {"dropout", "byte_fallback", "Lowercase", "Strip", "WordPiece", "BertProcessing"}) {
+    EXPECT_THAT(e.message, HasSubstr(name));
+  }
+  // Of another model only what does not follow from its kind.
+  json["model"] = {{"type", "Unigram"}, {"vocab", ordered_json::array()}, {"dropout", 0.5}};
+  const Error other = parse_error(json);
+  EXPECT_THAT(other.message, HasSubstr("model: type \"Unigram\""));
+  EXPECT_THAT(other.message, HasSubstr("dropout"));
+  EXPECT_THAT(other.message, Not(HasSubstr("vocab")));
+  EXPECT_THAT(other.message, HasSubstr("WordPiece"));
+  json = byte_tokenizer();
+  json["decoder"]["type"] = "Fuse";
+  json["model"]["merges"] = {3};
+  EXPECT_EQ(parse_error(json).code, Errc::kCorruptData);
 }
 
 TEST(Corrupt, NothingCrashes) {

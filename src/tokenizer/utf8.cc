@@ -57,15 +57,20 @@ Utf8Char utf8_next(std::string_view text) {
   return {code, lead.length, true, false};
 }
 
-bool utf8_valid(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
+size_t utf8_valid_bytes(std::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
     i += ascii_prefix(text.substr(i));
     if (i == text.size()) break;
     const Utf8Char c = utf8_next(text.substr(i));
-    if (!c.valid) return false;
+    if (!c.valid) break;
     i += c.length;
   }
-  return true;
+  return i;
+}
+
+bool utf8_valid(std::string_view text) {
+  return utf8_valid_bytes(text) == text.size();
 }
 
 std::string utf8_sanitize(std::string_view text) {

@@ -17,6 +17,8 @@ struct Utf8Char {
 // The first character of `text`, which must not be empty.
 Utf8Char utf8_next(std::string_view text);
 
+// Bytes before the first invalid sequence.
+size_t utf8_valid_bytes(std::string_view text);
 bool utf8_valid(std::string_view text);
 
 // Every invalid maximal subpart becomes one U+FFFD, as Rust's from_utf8_lossy and the WHATWG decoder do.

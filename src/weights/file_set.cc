@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "weights/problems.h"
+#include "base/problems.h"
 
 namespace lariat {
 namespace {

@@ -1,10 +1,12 @@
 // open_hf_source(): one safetensors file, or shards under an index.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/json.h"
-#include "weights/problems.h"
+#include "base/problems.h"
+#include "weights/requirements.h"
 #include "weights/safetensors.h"
 #include "weights/tensor_source.h"
 
@@ -21,6 +23,16 @@ class HfSource final : public TensorSource {
   std::optional<ConstView> find(std::string_view name) const override {
     const SafetensorsFile* shard = shard_of(name);
     return shard ? shard->find(name) : std::nullopt;
+  }
+  // Entries of damaged files too.
+  std::optional<TensorMeta> describe(std::string_view name) const override {
+    const SafetensorsFile* shard = shard_of(name);
+    const SafetensorsFile::Tensor* t = shard ? shard->find_entry(name) : nullptr;
+    const auto dtype = t ? SafetensorsFile::claimed_dtype(*t) : std::nullopt;
+    if (!dtype || t->shape.size() > static_cast<size_t>(Shape::kRankMax)) return std::nullopt;
+    TensorMeta meta{*dtype, {}};
+    for (const int64_t d : t->shape) meta.shape.push_back(d);
+    return meta;
   }
   std::vector<std::string_view> names() const override {
     std::vector<std::string_view> result;
@@ -51,6 +63,7 @@ class HfSource final : public TensorSource {
     size_t found = 0;
     for (const std::string& name : listed) {
       if (!file.find_entry(name)) {
+        accused_.insert(name);
         problems.add("\"" + printable(name) + "\" is not in " + file.file().label() + " as the index says");
         continue;
       }
@@ -67,6 +80,15 @@ class HfSource final : public TensorSource {
     shards_.push_back(std::move(file));
   }
 
+  // The shard of these tensors could not be looked at.
+  void accuse(const std::vector<std::string>& names) { accused_.insert(names.begin(), names.end()); }
+  // Whether a fault that was found says already why `name` cannot be used.
+  bool accused(std::string_view name) const {
+    const SafetensorsFile* shard = shard_of(name);
+    if (!shard) return accused_.contains(name);
+    return !shard->find_entry(name)->readable;
+  }
+
  private:
   const SafetensorsFile* shard_of(std::string_view name) const {
     const auto it = where_.find(name);
@@ -75,6 +97,7 @@ class HfSource final : public TensorSource {
 
   std::vector<SafetensorsFile> shards_;
   std::map<std::string, size_t, std::less<>> where_;
+  std::set<std::string, std::less<>> accused_;
   std::vector<std::string> notes_;
 };
 
@@ -108,7 +131,20 @@ Result<ShardMap> read_index(const FileSet& files, Problems& problems) {
   return shards;
 }
 
-Result<std::unique_ptr<TensorSource>> open_shards(const FileSet& files) {
+// The error of damaged files, with what `source` does not meet of `required`.
+Error all_faults(const Problems& damage, std::string_view where, const HfSource& source,
+                 std::span<const TensorRequirement> required) {
+  Error error = damage.error(Errc::kCorruptData, where);
+  Problems unmet;
+  add_unmet(source, required, [&](std::string_view name) { return source.accused(name); }, unmet);
+  if (!unmet.empty()) {
+    error.message += "; " + unmet.error(error.code, "the weights do not fit the config").message;
+  }
+  return error;
+}
+
+Result<std::unique_ptr<TensorSource>> open_shards(const FileSet& files,
+                                                  std::span<const TensorRequirement> required) {
   const std::string label = files.label() + "/" + std::string(kIndex);
   Problems problems;
   const auto shards = read_index(files, problems);
@@ -118,16 +154,23 @@ Result<std::unique_ptr<TensorSource>> open_shards(const FileSet& files) {
     auto mapped = files.open(shard);
     if (!mapped.ok()) {
       problems.add(mapped.error().message + " (" + std::to_string(names.size()) + " tensors)");
+      source->accuse(names);
       continue;
     }
-    auto file = SafetensorsFile::create(std::move(*mapped));
+    Problems damage;
+    const std::string shard_label = mapped->label();
+    auto file = SafetensorsFile::inspect(std::move(*mapped), damage);
     if (!file.ok()) {
       problems.add(file.error().message);
+      source->accuse(names);
       continue;
+    }
+    if (!damage.empty()) {
+      problems.add(damage.error(Errc::kCorruptData, shard_label + ": damaged safetensors file").message);
     }
     source->add_shard(std::move(*file), names, problems);
   }
-  if (!problems.empty()) return problems.error(Errc::kCorruptData, label);
+  if (!problems.empty()) return all_faults(problems, label, *source, required);
   if (!shards->contains(std::string(kSingle)) && files.contains(kSingle)) {
     source->note(files.label() + "/" + std::string(kSingle) + ": not named by the index, ignored");
   }
@@ -136,15 +179,22 @@ Result<std::unique_ptr<TensorSource>> open_shards(const FileSet& files) {
 
 }  // namespace
 
-Result<std::unique_ptr<TensorSource>> open_hf_source(const FileSet& files) {
-  if (files.contains(kIndex)) return open_shards(files);
+Result<std::unique_ptr<TensorSource>> open_hf_source(const FileSet& files,
+                                                     std::span<const TensorRequirement> required) {
+  if (files.contains(kIndex)) return open_shards(files, required);
   if (!files.contains(kSingle)) {
     return make_error(Errc::kNotFound, files.label() + ": neither " + std::string(kSingle) + " nor " +
                                            std::string(kIndex) + " is there");
   }
   LARIAT_ASSIGN(MappedFile mapped, files.open(kSingle));
-  LARIAT_ASSIGN(SafetensorsFile file, SafetensorsFile::create(std::move(mapped)));
+  Problems damage;
+  const std::string label = mapped.label();
+  LARIAT_ASSIGN(SafetensorsFile file, SafetensorsFile::inspect(std::move(mapped), damage));
   auto source = std::make_unique<HfSource>();
+  if (!damage.empty()) {
+    source->add_single(std::move(file));
+    return all_faults(damage, label + ": damaged safetensors file", *source, required);
+  }
   if (file.copied_bytes() > 0) {
     source->note(file.file().label() + ": " + std::to_string(file.copied_bytes()) +
                  " bytes copied for alignment");

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
-#include "weights/problems.h"
+#include "base/problems.h"
 
 namespace lariat {
 namespace {

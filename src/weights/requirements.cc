@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "weights/problems.h"
+#include "base/problems.h"
 
 namespace lariat {
 namespace {
@@ -38,14 +38,19 @@ std::string note_extras(const std::vector<std::string_view>& extras) {
 
 }  // namespace
 
+void add_unmet(const TensorSource& source, std::span<const TensorRequirement> requirements,
+               const std::function<bool(std::string_view)>& accused, Problems& problems) {
+  for (const TensorRequirement& need : requirements) {
+    if (!accused || !accused(need.name)) check_one(source, need, problems);
+  }
+}
+
 Status check_requirements(const TensorSource& source, std::span<const TensorRequirement> requirements,
                           std::string* extras_note) {
   Problems problems;
+  add_unmet(source, requirements, nullptr, problems);
   std::set<std::string_view> known;
-  for (const TensorRequirement& need : requirements) {
-    known.insert(need.name);
-    check_one(source, need, problems);
-  }
+  for (const TensorRequirement& need : requirements) known.insert(need.name);
   std::vector<std::string_view> extras;
   for (const std::string_view name : source.names()) {
     if (!known.contains(name)) extras.push_back(name);

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "weights/problems.h"
+#include "base/problems.h"
 #include "weights/safetensors_header.h"
 
 namespace lariat {
@@ -14,6 +14,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors data is used in place");
 
 using Tensor = SafetensorsFile::Tensor;
+
+constexpr std::string_view kDamaged = "damaged safetensors file";
 
 struct FileType {
   std::string_view text;
@@ -54,8 +56,10 @@ std::optional<uint64_t> shape_bytes(const std::vector<int64_t>& shape, unsigned 
   return n / 8;
 }
 
-void check_tensor(const Tensor& t, size_t data_bytes, Problems& problems) {
+void check_tensor(Tensor& t, size_t data_bytes, Problems& problems) {
+  if (!t.readable) return;
   const FileType* type = find_type(t.dtype_text);
+  t.readable = type != nullptr;
   if (!type) return problems.add(quoted(t) + ": unknown dtype \"" + printable(t.dtype_text) + "\"");
   if (t.begin > t.end || t.end > data_bytes) {
     return problems.add(quoted(t) + ": bytes " + std::to_string(t.begin) + ".." + std::to_string(t.end) +
@@ -92,16 +96,13 @@ void check_tiling(const std::vector<Tensor>& tensors, size_t data_bytes, Problem
   }
 }
 
-Status check_tensors(const std::vector<Tensor>& sorted, size_t data_bytes) {
-  Problems problems;
+void check_tensors(std::vector<Tensor>& sorted, size_t data_bytes, Problems& problems) {
   for (size_t i = 0; i < sorted.size(); ++i) {
     if (i > 0 && sorted[i].name == sorted[i - 1].name) problems.add(quoted(sorted[i]) + ": appears twice");
     check_tensor(sorted[i], data_bytes, problems);
   }
   // With a damaged range every neighbour would be accused too.
   if (problems.empty()) check_tiling(sorted, data_bytes, problems);
-  if (problems.empty()) return Ok{};
-  return problems.error(Errc::kCorruptData, "damaged safetensors file");
 }
 
 Result<std::string_view> header_text(std::span<const std::byte> bytes) {
@@ -128,21 +129,35 @@ Result<std::string_view> header_text(std::span<const std::byte> bytes) {
 
 Result<SafetensorsFile> SafetensorsFile::create(MappedFile file) {
   const std::string label = file.label();
+  Problems problems;
+  LARIAT_ASSIGN(SafetensorsFile result, inspect(std::move(file), problems));
+  if (!problems.empty()) return problems.error(Errc::kCorruptData, kDamaged).in(label);
+  return result;
+}
+
+Result<SafetensorsFile> SafetensorsFile::inspect(MappedFile file, Problems& problems) {
+  const std::string label = file.label();
   const auto header = header_text(file.bytes());
   if (!header.ok()) return header.error().in(label);
-  auto tensors = parse_safetensors_header(*header);
+  auto tensors = parse_safetensors_header(*header, problems);
   if (!tensors.ok()) return tensors.error().in(label);
   std::sort(tensors->begin(), tensors->end(),
             [](const Tensor& a, const Tensor& b) { return a.name < b.name; });
   const std::span<const std::byte> data = file.bytes().subspan(8 + header->size());
-  if (Status checked = check_tensors(*tensors, data.size()); !checked.ok()) return checked.error().in(label);
+  check_tensors(*tensors, data.size(), problems);
 
   SafetensorsFile result;
   result.file_ = std::move(file);
   result.tensors_ = std::move(*tensors);
   result.data_bytes_ = data.size();
+  if (!problems.empty()) return result;
   if (Status placed = result.place(data); !placed.ok()) return placed.error().in(label);
   return result;
+}
+
+std::optional<DType> SafetensorsFile::claimed_dtype(const Tensor& tensor) {
+  const FileType* type = find_type(tensor.dtype_text);
+  return type ? type->dtype : std::nullopt;
 }
 
 // Points every tensor at its bytes, or at an aligned copy of them.
@@ -179,7 +194,7 @@ std::optional<ConstView> SafetensorsFile::find(std::string_view name) const {
 std::string SafetensorsFile::unusable(std::string_view name) const {
   const Tensor* t = find_entry(name);
   if (!t) return {};
-  if (!t->data) return "stored as " + t->dtype_text + ", which is not supported";
+  if (!claimed_dtype(*t)) return "stored as " + t->dtype_text + ", which is not supported";
   if (t->shape.size() > static_cast<size_t>(Shape::kRankMax)) {
     return "has " + std::to_string(t->shape.size()) + " dimensions, at most 4 are supported";
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/problems.h"
 #include "base/result.h"
 #include "tensor/buffer.h"
 #include "tensor/view.h"
@@ -27,6 +28,7 @@ class SafetensorsFile {
     size_t begin = 0, end = 0;        // bytes in the data part
     const std::byte* data = nullptr;  // aligned to the element; nullptr if DType has no such type
     DType dtype = DType::kF32;        // if data
+    bool readable = true;             // its entry says what it must
   };
 
   // Checks everything before a tensor is handed out: header length against the file and the cap, syntax,
@@ -35,12 +37,17 @@ class SafetensorsFile {
   // Allocates in proportion to the header, plus copies of tensors whose place in the file is not aligned to
   // their element (old writers); copied_bytes() counts those.
   static Result<SafetensorsFile> create(MappedFile file);
+  // The same, with the faults of entries in `problems` and the file nevertheless there for a look at its
+  // entries: no tensor of it can be found if there are any. An error only if there is no header to look at.
+  static Result<SafetensorsFile> inspect(MappedFile file, Problems& problems);
 
   // Sorted by name.
   std::span<const Tensor> tensors() const { return tensors_; }
   const Tensor* find_entry(std::string_view name) const;
   // nullopt if absent, or present with a type or rank that a view cannot carry (see unusable()).
   std::optional<ConstView> find(std::string_view name) const;
+  // The type that an entry claims; nullopt if DType has no such type.
+  static std::optional<DType> claimed_dtype(const Tensor& tensor);
   std::string unusable(std::string_view name) const;
 
   size_t data_bytes() const { return data_bytes_; }

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "weights/problems.h"
+#include "base/problems.h"
 
 namespace lariat {
 namespace {
@@ -12,76 +12,92 @@ namespace {
 using Tensor = SafetensorsFile::Tensor;
 
 // The header has one fixed form, {name: {dtype, shape, data_offsets}, "__metadata__": {string: string}}, so
-// the parse is a small state machine; anything else ends it, which also bounds the depth.
+// the parse is a small state machine. A value that does not belong is named and left out with all it holds;
+// the parser keeps a bit a level, so depth is bounded by the header's bytes.
 class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit HeaderSax(Problems& faults) : problems(faults) {}
+
   bool start_object(std::size_t) override {
+    if (left_out_ > 0) return leave_out();
     if (where_ == kStart) return go(kTop);
     if (where_ == kTop && name_ == "__metadata__") {
-      if (std::exchange(metadata_seen_, true)) return fail("duplicate key \"__metadata__\"");
+      if (std::exchange(metadata_seen_, true)) note("duplicate key \"__metadata__\"");
       return go(kMetadata);
     }
     if (where_ == kTop) {
       tensors.emplace_back().name = name_;
       seen_ = 0;
+      field_ = 0;
       return go(kTensor);
     }
-    return fail(place() + ": an object where none belongs");
+    if (!unknown_field()) note(place() + ": an object where none belongs");
+    return leave_out();
   }
   bool end_object() override {
+    if (left_out_ > 0) return come_back();
     if (where_ == kTensor && seen_ != (kDtype | kShapeField | kOffsetsField)) {
-      return fail(place() + ": needs dtype, shape and data_offsets");
+      note(place() + ": needs dtype, shape and data_offsets");
     }
     return go(where_ == kTop ? kEnd : kTop);
   }
   bool key(string_t& key) override {
+    if (left_out_ > 0) return true;
     if (where_ == kTop) name_ = key;
     if (where_ != kTensor) return true;
     field_ = field_of(key);
-    if (field_ == 0) return fail(place() + ": unknown key \"" + printable(key) + "\"");
-    if (seen_ & field_) return fail(place() + ": duplicate key \"" + key + "\"");
+    if (field_ == 0) note(place() + ": unknown key \"" + printable(key) + "\"");
+    if (seen_ & field_) note(place() + ": duplicate key \"" + key + "\"");
     seen_ |= field_;
     return true;
   }
   bool start_array(std::size_t) override {
-    if (where_ == kTensor && field_ == kShapeField) return go(kShape);
+    if (left_out_ > 0) return leave_out();
+    if (where_ == kTensor && field_ == kShapeField) {
+      tensors.back().shape.clear();
+      too_long_ = false;
+      return go(kShape);
+    }
     if (where_ == kTensor && field_ == kOffsetsField) {
       offsets_ = 0;
       return go(kOffsets);
     }
-    return fail(place() + ": an array where none belongs");
+    if (!unknown_field()) note(place() + ": an array where none belongs");
+    return leave_out();
   }
   bool end_array() override {
-    if (where_ == kOffsets && offsets_ != 2) return fail(place() + ": data_offsets needs two numbers");
+    if (left_out_ > 0) return come_back();
+    if (where_ == kOffsets && offsets_ != 2) note(place() + ": data_offsets needs two numbers");
     return go(kTensor);
   }
   bool string(string_t& value) override {
-    if (where_ == kMetadata) return true;
-    if (where_ != kTensor || field_ != kDtype) return fail(place() + ": a string where none belongs");
+    if (left_out_ > 0 || where_ == kMetadata) return true;
+    if (where_ != kTensor || field_ != kDtype) return misplaced("a string");
     tensors.back().dtype_text = value;
     return true;
   }
   bool number_unsigned(number_unsigned_t value) override {
+    if (left_out_ > 0) return true;
     if (where_ == kShape) return dimension(value);
-    if (where_ == kOffsets && offsets_ < 2) {
-      (offsets_++ == 0 ? tensors.back().begin : tensors.back().end) = value;
-      return true;
-    }
-    return fail(place() + ": a number where none belongs");
+    if (where_ != kOffsets) return misplaced("a number");
+    if (offsets_ < 2) (offsets_ == 0 ? tensors.back().begin : tensors.back().end) = value;
+    ++offsets_;
+    return true;
   }
-  bool number_integer(number_integer_t) override { return fail(place() + ": negative number"); }
+  bool number_integer(number_integer_t) override { return number_misfit(": negative number"); }
   bool number_float(number_float_t, const string_t& text) override {
-    return fail(place() + ": \"" + printable(text) + "\" is not an integer of 64 bits");
+    return number_misfit(": \"" + printable(text) + "\" is not an integer of 64 bits");
   }
-  bool null() override { return fail(place() + ": null where none belongs"); }
-  bool boolean(bool) override { return fail(place() + ": a boolean where none belongs"); }
-  bool binary(binary_t&) override { return fail("binary value"); }
+  bool null() override { return left_out_ > 0 || misplaced("null"); }
+  bool boolean(bool) override { return left_out_ > 0 || misplaced("a boolean"); }
+  bool binary(binary_t&) override { return false; }  // no such thing in text
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    return fail("invalid JSON at byte " + std::to_string(position));
+    problems.add("invalid JSON at byte " + std::to_string(position));
+    return false;
   }
 
   std::vector<Tensor> tensors;
-  std::string fault;
+  Problems& problems;
 
  private:
   enum Where { kStart, kTop, kTensor, kShape, kOffsets, kMetadata, kEnd };
@@ -97,9 +113,30 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
     where_ = where;
     return true;
   }
-  bool fail(std::string text) {
-    fault = std::move(text);
-    return false;
+  bool leave_out() {
+    ++left_out_;
+    return true;
+  }
+  bool come_back() {
+    --left_out_;
+    return true;
+  }
+  bool inside_tensor() const { return where_ == kTensor || where_ == kShape || where_ == kOffsets; }
+  bool unknown_field() const { return where_ == kTensor && field_ == 0; }
+  void note(std::string text) {
+    problems.add(std::move(text));
+    if (inside_tensor()) tensors.back().readable = false;
+  }
+  bool misplaced(std::string_view what) {
+    if (!unknown_field()) note(place() + ": " + std::string(what) + " where none belongs");
+    if (where_ == kOffsets) ++offsets_;
+    return true;
+  }
+  bool number_misfit(const std::string& what) {
+    if (left_out_ > 0 || unknown_field()) return true;
+    note(place() + what);
+    if (where_ == kOffsets) ++offsets_;
+    return true;
   }
   std::string place() const {
     if (where_ == kStart || where_ == kEnd) return "header";
@@ -107,9 +144,13 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool dimension(uint64_t value) {
     std::vector<int64_t>& shape = tensors.back().shape;
-    if (shape.size() == SafetensorsFile::kRankMax) return fail(place() + ": more than 16 dimensions");
+    if (shape.size() == SafetensorsFile::kRankMax) {
+      if (!std::exchange(too_long_, true)) note(place() + ": more than 16 dimensions");
+      return true;
+    }
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return fail(place() + ": dimension " + std::to_string(value) + " is out of range");
+      note(place() + ": dimension " + std::to_string(value) + " is out of range");
+      return true;
     }
     shape.push_back(static_cast<int64_t>(value));
     return true;
@@ -120,12 +161,14 @@ class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
   unsigned field_ = 0;
   unsigned seen_ = 0;
   int offsets_ = 0;
+  size_t left_out_ = 0;    // levels inside a value that does not belong
+  bool too_long_ = false;  // this shape was accused of its length
   bool metadata_seen_ = false;
 };
 
 }  // namespace
 
-Result<std::vector<Tensor>> parse_safetensors_header(std::string_view json) {
+Result<std::vector<Tensor>> parse_safetensors_header(std::string_view json, Problems& problems) {
   if (json.empty() || json.front() != '{') {
     return make_error(Errc::kCorruptData, "the header does not start with '{'");
   }
@@ -133,8 +176,10 @@ Result<std::vector<Tensor>> parse_safetensors_header(std::string_view json) {
   if (json.find('\0') != std::string_view::npos) {
     return make_error(Errc::kCorruptData, "the header contains a NUL byte");
   }
-  HeaderSax sax;
-  if (!nlohmann::json::sax_parse(json, &sax)) return make_error(Errc::kCorruptData, sax.fault);
+  HeaderSax sax(problems);
+  if (!nlohmann::json::sax_parse(json, &sax)) {
+    return problems.error(Errc::kCorruptData, "damaged safetensors file");
+  }
   return std::move(sax.tensors);
 }
 

@@ -10,6 +10,7 @@ namespace {
 
 using test::raw_safetensors;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Result<SafetensorsFile> parse(const std::string& bytes) {
   return SafetensorsFile::create(MappedFile::view(std::as_bytes(std::span(bytes)), "test.safetensors"));
@@ -113,6 +114,28 @@ TEST(Safetensors, OverlapsAndHolesAreNamedTogether) {
   EXPECT_THAT(r.error().message, HasSubstr("\"b\": overlaps"));
   EXPECT_THAT(r.error().message, HasSubstr("\"c\": 4 bytes before it belong to none"));
   EXPECT_THAT(r.error().message, HasSubstr("the last 8 bytes belong to no tensor"));
+}
+
+TEST(Safetensors, EveryEntrysFaultsAreNamed) {
+  const std::string data(32, 'd');
+  const auto r = parse(raw_safetensors(
+      "{" + entry("negative", "F32", "[-3]", "[0,8]") + "," + entry("type", "F33", "[2]", "[8,16]") + "," +
+          entry("end", "F32", "[2]", "[28,36]") + "," + entry("float", "F32", "[1.5,[2]]", "[0,8]") + "," +
+          entry("object", "F32", "[{\"a\":[-1,null]}]", "[0,8]") + "," +
+          entry("pair", "F32", "[2]", "[0,true,4]") +
+          ",\"none\":[[{}]],\"odd\":{\"x\":{\"y\":[1]},\"dtype\":3}," + entry("fit", "F32", "[3]", "[0,8]") +
+          "}",
+      data));
+  ASSERT_FALSE(r.ok());
+  for (const char* fault :
+       {"\"negative\": negative number", "\"type\": unknown dtype \"F33\"", "\"end\": bytes 28..36",
+        "\"float\": \"1.5\" is not", "\"float\": an array", "\"object\": an object where",
+        "\"pair\": a boolean", "\"pair\": data_offsets needs two", "\"none\": an array",
+        "\"odd\": unknown key \"x\"", "\"odd\": a number where", "\"odd\": needs dtype",
+        "\"fit\": dtype and shape make 12 bytes"}) {
+    EXPECT_THAT(r.error().message, HasSubstr(fault));
+  }
+  EXPECT_THAT(r.error().message, Not(HasSubstr("more")));
 }
 
 TEST(Safetensors, FaultListIsBounded) {

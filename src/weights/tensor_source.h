@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "weights/file_set.h"
 
 namespace lariat {
+
+struct TensorRequirement;
 
 struct TensorMeta {
   DType dtype = DType::kF32;
@@ -47,7 +50,9 @@ class TensorSource {
 
 // The tensors of `model.safetensors`, or of the shards that `model.safetensors.index.json` names (the index
 // wins where both exist). kNotFound if there is neither; kCorruptData with all problems at once: shards
-// missing or damaged, names that leave the folder, tensors that the index names and their shard lacks.
-Result<std::unique_ptr<TensorSource>> open_hf_source(const FileSet& files);
+// missing or damaged, names that leave the folder, tensors that the index names and their shard lacks; beside
+// those, if the entries can be read, what of `required` they do not meet.
+Result<std::unique_ptr<TensorSource>> open_hf_source(const FileSet& files,
+                                                     std::span<const TensorRequirement> required = {});
 
 }  // namespace lariat
