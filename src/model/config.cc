@@ -88,35 +88,35 @@ const Family* parse_family(const JsonFields& f) {
 
 // Keys that change the computation in models close to ours. Set to anything but their neutral value they are
 // refused: an answer that is quietly wrong is the worst answer.
-constexpr std::string_view kMustBeUnset[] = {"rope_interleaved",
-                                             "rope_interleave",
-                                             "num_experts",
-                                             "num_local_experts",
-                                             "n_routed_experts",
-                                             "kv_lora_rank",
-                                             "q_lora_rank",
-                                             "final_logit_softcapping",
-                                             "attn_logit_softcapping",
-                                             "query_pre_attn_scalar",
-                                             "use_mrope",
-                                             "add_cross_attention",
-                                             "is_encoder_decoder",
-                                             "use_qk_norm",
-                                             "vision_config",
-                                             "text_config",
-                                             "no_rope_layers",
-                                             "clip_qkv",
-                                             "attn_temperature_tuning",
-                                             "use_bidirectional_attention",
-                                             "alibi",
-                                             "num_nextn_predict_layers",
-                                             "use_parallel_residual",
-                                             "attention_multiplier",
-                                             "sliding_window_pattern",
-                                             "cross_attention_layers",
-                                             "linear_num_key_heads"};
-constexpr std::string_view kMustBeOne[] = {"partial_rotary_factor", "logit_scale", "logits_scaling",
-                                           "embedding_multiplier", "residual_multiplier"};
+constexpr std::string_view kMustBeUnset[] = {
+    // attention
+    "attention_chunk_size", "attention_multiplier", "attention_sinks", "attn_logit_softcapping",
+    "attn_output_gate", "attn_temperature_tuning", "cla_share_factor", "clip_qkv", "cross_attention_layers",
+    "kv_lora_rank", "linear_num_key_heads", "num_kv_shared_layers", "q_lora_rank", "qk_layernorm", "qk_norm",
+    "query_pre_attn_scalar", "sliding_window_pattern", "use_bidirectional_attention", "use_logn_attn",
+    "use_qk_norm",
+    // positions
+    "alibi", "no_rope_layer_interval", "no_rope_layers", "rope_interleave", "rope_interleaved",
+    "rope_local_base_freq", "rotary_dim", "use_alibi", "use_dynamic_ntk", "use_mrope",
+    // experts and other blocks
+    "add_cross_attention", "is_encoder_decoder", "n_routed_experts", "num_experts", "num_local_experts",
+    "num_nextn_predict_layers", "text_config", "use_parallel_residual", "vision_config",
+    // scales: muP and MiniCPM
+    "dim_model_base", "final_logit_softcapping", "mup_enabled", "mup_width_multiplier", "scale_depth",
+    "use_mup",
+    // quantized weights under other names than quantization_config
+    "compression_config", "quantization"};
+constexpr std::string_view kMustBeOne[] = {
+    "embedding_multiplier", "logit_scale", "logits_scaling", "partial_rotary_factor",
+    "residual_multiplier",  "rope_pct",    "rotary_pct",     "scale_emb"};
+// Of these, only the values listed.
+struct Choice {
+  std::string_view key;
+  std::array<std::string_view, 2> values;
+};
+constexpr Choice kMustBeOneOf[] = {{"hidden_act", {"silu", "swish"}},
+                                   {"hidden_activation", {"silu", "swish"}},
+                                   {"position_embedding_type", {"rope", "rotary"}}};
 
 void refuse_unimplemented(const JsonFields& f) {
   for (const auto key : kMustBeUnset) {
@@ -134,40 +134,52 @@ void refuse_unimplemented(const JsonFields& f) {
     f.problem("quantization_config" + (method == q->end() ? std::string() : " (" + show(*method) + ")") +
               ": quantized weights are not supported");
   }
-  if (const auto act = f.text("hidden_act"); act && *act != "silu" && *act != "swish") {
-    f.problem(fmt::format("hidden_act \"{}\" is not supported (silu is)", printable(*act)));
+  for (const auto& [key, values] : kMustBeOneOf) {
+    const auto text = f.text(key);
+    if (text && *text != values[0] && *text != values[1]) {
+      f.problem(fmt::format("{} \"{}\" is not supported ({} is)", key, printable(*text), values[0]));
+    }
   }
+  if (const nlohmann::json* causal = f.get("is_causal"); causal && *causal != true) {
+    f.problem(fmt::format("is_causal is {}, only true is supported", show(*causal)));
+  }
+  for (const auto key : {"hidden_act", "rms_norm_eps", "rope_theta"}) f.refuse_null(key);
 }
 
+// The head size, if it can be told. Without hidden and heads the fault is theirs.
+std::optional<int64_t> parse_head_dim(const JsonFields& f, const Family& family,
+                                      std::optional<int64_t> hidden, std::optional<int64_t> heads) {
+  if (f.get("head_dim")) return f.integer("head_dim", 2, kHeadDimMax);
+  if (!f.written("head_dim") && family.head_dim_default > 0) return family.head_dim_default;
+  if (!hidden || !heads) return std::nullopt;
+  const int64_t size = *hidden / *heads;
+  if (*hidden % *heads == 0 && size >= 2 && size <= kHeadDimMax) return size;
+  f.problem(
+      fmt::format("hidden_size {} over num_attention_heads {} gives no head size, and head_dim is not given",
+                  *hidden, *heads));
+  return std::nullopt;
+}
+
+// A size that is at fault counts as the least possible one from here on; nothing is said of what would follow
+// from that.
 void parse_sizes(const JsonFields& f, const Family& family, DecoderConfig& c) {
-  c.layers = f.required("num_hidden_layers", 1, kLayersMax);
-  c.hidden = f.required("hidden_size", 1, kWidthMax);
-  c.heads = f.required("num_attention_heads", 1, kHeadsMax);
-  c.ffn = f.required("intermediate_size", 1, kFfnMax);
-  c.vocab = f.required("vocab_size", 1, kVocabMax);
-  c.max_position = f.required("max_position_embeddings", 1, kPositionMax);
+  c.layers = f.required("num_hidden_layers", 1, kLayersMax).value_or(0);
+  const auto hidden = f.required("hidden_size", 1, kWidthMax);
+  const auto heads = f.required("num_attention_heads", 1, kHeadsMax);
+  c.hidden = hidden.value_or(1);
+  c.heads = heads.value_or(1);
+  c.ffn = f.required("intermediate_size", 1, kFfnMax).value_or(1);
+  c.vocab = f.required("vocab_size", 1, kVocabMax).value_or(kVocabMax);
+  c.max_position = f.required("max_position_embeddings", 1, kPositionMax).value_or(1);
   const bool silent = !f.written("num_key_value_heads") && family.kv_heads_default > 0;
   c.kv_heads =
       f.integer("num_key_value_heads", 1, kHeadsMax).value_or(silent ? family.kv_heads_default : c.heads);
-  if (c.heads % c.kv_heads != 0) {
+  if (heads && c.heads % c.kv_heads != 0) {
     f.problem(fmt::format("num_attention_heads ({}) must be a multiple of num_key_value_heads ({})", c.heads,
                           c.kv_heads));
   }
   c.rms_eps = f.number("rms_norm_eps", 1e-12, 1.0).value_or(1e-6);
-
-  if (f.get("head_dim")) {
-    c.head_dim = f.integer("head_dim", 2, kHeadDimMax).value_or(2);
-  } else if (!f.written("head_dim") && family.head_dim_default > 0) {
-    c.head_dim = family.head_dim_default;
-  } else {
-    c.head_dim = c.hidden / c.heads;
-    if (c.hidden % c.heads != 0 || c.head_dim > kHeadDimMax || c.head_dim < 2) {
-      f.problem(fmt::format(
-          "hidden_size {} over num_attention_heads {} gives no head size, and head_dim is not given",
-          c.hidden, c.heads));
-      c.head_dim = 2;
-    }
-  }
+  c.head_dim = parse_head_dim(f, family, hidden, heads).value_or(2);
   if (c.head_dim % 2 != 0)
     f.problem(fmt::format("head size {} is odd: rotary embedding needs pairs", c.head_dim));
 }
@@ -216,7 +228,7 @@ std::vector<LayerMask> parse_masks(const JsonFields& f, const DecoderConfig& c) 
   std::vector<LayerMask> masks(static_cast<size_t>(c.layers));
   for (int64_t i = 0; i < c.layers; ++i) masks[static_cast<size_t>(i)].window = i >= first ? window : 0;
   const nlohmann::json* types = f.get("layer_types");
-  if (!types) return masks;
+  if (!types || masks.empty()) return masks;
   if (!types->is_array() || types->size() != masks.size()) {
     f.problem(fmt::format("layer_types must be a list of num_hidden_layers ({}) strings", c.layers));
     return masks;

@@ -250,6 +250,83 @@ TEST(Config, RefusalsByName) {
   EXPECT_THAT(refusal(json::object()), HasSubstr("neither model_type nor architectures"));
 }
 
+// What changes the mathematics in models near ours.
+TEST(Config, ValuesThatAreNotImplemented) {
+  const auto with = [](const char* key, json value) {
+    json c = toy();
+    c[key] = std::move(value);
+    return refusal(c);
+  };
+  for (const char* key :
+       {"mup_enabled", "use_mup", "attn_output_gate", "use_qk_norm", "qk_norm", "use_logn_attn",
+        "use_dynamic_ntk", "use_bidirectional_attention", "attn_temperature_tuning", "alibi", "use_mrope"}) {
+    EXPECT_THAT(with(key, true), HasSubstr(std::string(key) + " is true")) << key;
+  }
+  for (const char* key : {"logit_scale", "logits_scaling", "residual_multiplier", "embedding_multiplier",
+                          "attention_multiplier", "final_logit_softcapping", "attn_logit_softcapping",
+                          "query_pre_attn_scalar", "clip_qkv", "scale_emb", "scale_depth", "dim_model_base",
+                          "rotary_pct", "rotary_dim", "attention_chunk_size", "num_kv_shared_layers"}) {
+    EXPECT_THAT(with(key, 12), HasSubstr(std::string(key) + " is 12")) << key;
+  }
+  EXPECT_THAT(with("no_rope_layers", {1, 0, 1}), HasSubstr("no_rope_layers"));
+  EXPECT_THAT(with("quantization", {{"bits", 4}, {"group_size", 64}}),
+              HasSubstr("quantization is an object"));
+  EXPECT_THAT(with("compression_config", {{"format", "pack"}}), HasSubstr("compression_config"));
+  EXPECT_THAT(with("position_embedding_type", "learned"), HasSubstr("position_embedding_type \"learned\""));
+  EXPECT_THAT(with("hidden_activation", "gelu_pytorch_tanh"), HasSubstr("hidden_activation"));
+  EXPECT_THAT(with("is_causal", false), HasSubstr("is_causal is false"));
+  EXPECT_THAT(with("mlp_bias", "no"), HasSubstr("mlp_bias is \"no\""));
+  // Where null is no way to say "not set".
+  for (const char* key : {"rms_norm_eps", "rope_theta", "hidden_act", "vocab_size"}) {
+    EXPECT_THAT(with(key, nullptr), HasSubstr(key)) << key;
+  }
+}
+
+TEST(Config, HarmlessValues) {
+  json c = toy();
+  for (const char* key : {"head_dim", "num_key_value_heads", "layer_types", "sliding_window", "rope_scaling",
+                          "quantization_config", "attention_chunk_size", "position_embedding_type",
+                          "partial_rotary_factor", "final_logit_softcapping", "pad_token_id"}) {
+    json with_null = c;
+    with_null[key] = nullptr;
+    if (std::string(key) == "num_key_value_heads") {
+      EXPECT_EQ(parsed(with_null).kv_heads, 4);
+    } else {
+      EXPECT_EQ(parsed(with_null), parsed(c)) << key;
+    }
+  }
+  c["pretraining_tp"] = 2;  // how a product was cut up in training
+  c["attention_dropout"] = 0.1;
+  c["initializer_range"] = 0.02;
+  c["use_cache"] = true;
+  c["mup_enabled"] = false;
+  c["position_embedding_type"] = "rope";
+  c["logit_scale"] = 1.0;
+  c["is_causal"] = true;
+  EXPECT_EQ(parsed(c), parsed(toy()));
+}
+
+// What only follows from a fault is not said.
+TEST(Config, OnlyTheRootOfAFault) {
+  const auto with = [](const char* key, json value) {
+    json c = toy();
+    c["layer_types"] = {"full_attention", "full_attention", "full_attention"};
+    c[key] = std::move(value);
+    return refusal(c);
+  };
+  EXPECT_EQ(with("vocab_size", 1.5), "config.json: vocab_size is 1.5, must be an integer from 1 to 16777216");
+  EXPECT_EQ(with("num_attention_heads", 0),
+            "config.json: num_attention_heads is 0, must be an integer from 1 to 16384");
+  EXPECT_EQ(with("hidden_size", "wide"),
+            "config.json: hidden_size is \"wide\", must be an integer from 1 to 1048576");
+  EXPECT_EQ(with("num_hidden_layers", 0),
+            "config.json: num_hidden_layers is 0, must be an integer from 1 to 4096");
+  EXPECT_EQ(with("num_key_value_heads", 0),
+            "config.json: num_key_value_heads is 0, must be an integer from 1 to 16384");
+  EXPECT_EQ(with("max_position_embeddings", 0),
+            "config.json: max_position_embeddings is 0, must be an integer from 1 to 1073741824");
+}
+
 TEST(Config, HostileNumbers) {
   const auto with = [](const char* key, json value) {
     json c = toy();

@@ -90,12 +90,13 @@ std::vector<int32_t> JsonFields::ids(std::string_view key, int32_t max, size_t c
   return {};
 }
 
-int64_t JsonFields::required(std::string_view key, int64_t min, int64_t max) const {
-  if (!get(key)) {
-    problem(fmt::format("{} is missing", name(key)));
-    return min;
-  }
-  return integer(key, min, max).value_or(min);
+std::optional<int64_t> JsonFields::required(std::string_view key, int64_t min, int64_t max) const {
+  if (!get(key)) problem(fmt::format("{} is missing", name(key)));
+  return integer(key, min, max);
+}
+
+void JsonFields::refuse_null(std::string_view key) const {
+  if (written(key) && !get(key)) problem(fmt::format("{} is null", name(key)));
 }
 
 }  // namespace lariat

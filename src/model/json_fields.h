@@ -12,7 +12,7 @@
 
 namespace lariat {
 
-// null counts as absent everywhere: that is how Hugging Face writes "not set".
+// null counts as absent: that is how Hugging Face writes "not set".
 class JsonFields {
  public:
   // `object` must be an object and outlive this; `path` is "" at the top, else "rope_scaling." and so on.
@@ -31,8 +31,10 @@ class JsonFields {
   std::optional<std::string> text(std::string_view key) const;
   // One integer, or a list of at most `count_max`.
   std::vector<int32_t> ids(std::string_view key, int32_t max, size_t count_max) const;
-  // As integer(), but absence is a problem; returns min then, so that later arithmetic stays in range.
-  int64_t required(std::string_view key, int64_t min, int64_t max) const;
+  // As integer(), but absence is a problem.
+  std::optional<int64_t> required(std::string_view key, int64_t min, int64_t max) const;
+  // A problem if the key is written and null: there "not set" means nothing.
+  void refuse_null(std::string_view key) const;
 
   std::string name(std::string_view key) const { return path_ + std::string(key); }
   void problem(std::string text) const { problems_.add(std::move(text)); }
