@@ -104,6 +104,15 @@ Value repeat(Context& context, const Value& sequence, int64_t count) {
   return context.list(std::move(out), sequence.list()->tuple);
 }
 
+// str(left) + str(right); appending spends its bytes.
+Value joined(Context& context, const Value& left, const Value& right) {
+  context.spend_bytes(sizeof(Text));
+  Text out;
+  append_text(context, out, left);
+  append_text(context, out, right);
+  return Value::of(std::move(out));
+}
+
 }  // namespace
 
 int depth_of(const Value& v) {
@@ -239,20 +248,14 @@ Value get_slice(Context& context, const Value& self, const Value& first, const V
 
 Value binary_operator(Context& context, std::string_view op, const Value& left, const Value& right) {
   if (op == "~") {
-    Text out = to_text(context, left);
-    append_text(context, out, right);
-    return context.text(std::move(out));
+    return joined(context, left, right);
   }
   for (const Value* v : {&left, &right}) {
     if (v->is_undefined()) undefined_fault(*v);
   }
   if (left.is_number() && right.is_number()) return number_operator(op, left, right);
   if (op == "+" && left.text() && right.text()) {
-    Text out;
-    out.bytes.reserve(left.text()->bytes.size() + right.text()->bytes.size());
-    append_text(context, out, left);
-    append_text(context, out, right);
-    return context.text(std::move(out));
+    return joined(context, left, right);
   }
   if (op == "+" && left.list() && right.list()) {
     context.spend_steps(left.list()->items.size() + right.list()->items.size());
