@@ -124,7 +124,7 @@ std::vector<std::vector<float>> neighbours(const OpenModel& model, const LayoutO
   bad.ids[21] = kSick;
   bool failed = false;
   // Rows of `chunk` new tokens each, together with what is left of the sick one.
-  const auto turn = [&](std::vector<Row*> rows) {
+  const auto turn = [&](const std::vector<Row*>& rows) {
     std::vector<PlanRow> planned;
     if (sick && !failed) planned.push_back(group.next(bad, 16));
     for (Row* row : rows) {
