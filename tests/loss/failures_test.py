@@ -131,7 +131,9 @@ class Recovers(unittest.TestCase):
 
     def stuck(self, rank, waiting):
         self.server.stop()
-        self.server.args = [*FLAGS, "--comm-timeout", "2"]
+        # Its peers know it after 2 s. In the last wait of a step it has nobody who waits for it but the head: then its
+        # own watchdog tells.
+        self.server.args = [*FLAGS, "--comm-timeout", "2", "--stall-timeout", "8"]
         self.server.start()
         begun = threading.Event()
         stream = Stream(self.server, STREAM, on_tokens=lambda _: begun.set())
@@ -145,8 +147,8 @@ class Recovers(unittest.TestCase):
         self.assertEqual(code, 70)
         self.assertIsNone(stream.error)
         self.assertEqual(difference(self.wanted, stream.outcome()), "")
-        self.assertRegex(self.server.wait_ready(60, 1)["last_recovery"]["cause"], rf"rank {rank} .*until the deadline.*exit code 70")
-        self.assertRegex(self.server.log_text(), r"stalled: rank \d waited in [^\n]*\n(.*\n)*.*worker_main\.cc:\d+")
+        self.assertRegex(self.server.wait_ready(60, 1)["last_recovery"]["cause"], rf"rank {rank} .*exit code 70")
+        self.assertRegex(self.server.log_text(), r"stalled: (rank \d waited|no progress) in [^\n]*\n(.*\n)*.*worker_main\.cc:\d+")
         self.server.wait_idle()
         self.server.stop()
 
