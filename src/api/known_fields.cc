@@ -132,7 +132,8 @@ constexpr std::pair<std::string_view, bool> kForeignSwitches[] = {{"skip_special
                                                                   {"do_sample", true}};
 
 bool asks_for_nothing(const json& v) {
-  return v == false || v == "" || (v.is_array() && v.empty());
+  return v == false || (v.is_string() && v.get_ref<const std::string&>().empty()) ||
+         (v.is_array() && v.empty());
 }
 
 void refuse_foreign(FieldReader& fields, bool chat) {

@@ -129,7 +129,7 @@ class Writer {
 
   void new_line(int level) {
     if (style_.indent < 0) return;
-    const auto width = static_cast<size_t>(style_.indent * level);
+    const auto width = static_cast<size_t>(style_.indent) * static_cast<size_t>(level);
     meter_.spend_bytes(1 + width);
     out.append("\n" + std::string(width, ' '));
   }
