@@ -132,8 +132,8 @@ asio::awaitable<Connection::Read> Connection::read_request(RequestParser& parser
     if (!body_.hold(parser.body_bytes())) {
       close_ = true;
       Reply refusal = error_reply(to_api_error(
-          make_error(Errc::kUnavailable,
-                     fmt::format("the server is reading {} bytes of requests already", server_.body_bytes))));
+          make_error(Errc::kUnavailable, fmt::format("the server is reading {} bytes of requests already",
+                                                     server_.metrics.body_bytes.load()))));
       co_await send(std::move(refusal));
       co_return Read::kAnswered;
     }

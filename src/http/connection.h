@@ -33,10 +33,9 @@ struct ServerState {
   HttpMetrics metrics;
   ExchangeTable exchanges;
   bool draining = false;
-  size_t body_bytes = 0;  // held by all connections
 };
 
-// A connection's part of ServerState::body_bytes.
+// A connection's part of the bodies that all hold. IO thread only.
 class BodyHold {
  public:
   explicit BodyHold(ServerState& server) : server_(server) {}
@@ -45,9 +44,9 @@ class BodyHold {
   BodyHold& operator=(const BodyHold&) = delete;
   // False when that is too much for all; what is held stays as it is then.
   bool hold(size_t bytes) {
-    const size_t others = server_.body_bytes - bytes_;
+    const auto others = static_cast<size_t>(server_.metrics.body_bytes.load()) - bytes_;
     if (bytes > bytes_ && others + bytes > server_.options.limits.bodies_bytes_max) return false;
-    server_.body_bytes = others + bytes;
+    server_.metrics.body_bytes = static_cast<int64_t>(others + bytes);
     bytes_ = bytes;
     return true;
   }

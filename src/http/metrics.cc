@@ -80,6 +80,8 @@ std::string HttpMetrics::render(const EngineState& s) const {
   line(out, "counter", "lariat_worker_restarts_total", "Workers started again.", s.worker_restarts_total);
   render_ranks(s, out);
   line(out, "gauge", "lariat_http_connections", "Open connections.", connections.load());
+  line(out, "gauge", "lariat_http_body_bytes", "Held of requests that are being read or parsed.",
+       body_bytes.load());
   line(out, "counter", "lariat_http_disconnects_total", "Generations whose client went away.",
        static_cast<int64_t>(disconnects.load()));
   line(out, "counter", "lariat_http_slow_clients_total", "Streams ended because the client did not read.",

@@ -34,6 +34,7 @@ class HttpMetrics {
   SecondsHistogram inter_token;
   SecondsHistogram request_seconds;
   std::atomic<int64_t> connections{0};
+  std::atomic<int64_t> body_bytes{0};  // of requests that are being read or parsed
   std::atomic<uint64_t> slow_clients{0};
   std::atomic<uint64_t> disconnects{0};
 
