@@ -75,6 +75,10 @@ Result<int> cmd_serve(const OptionValues& values) {
   }
   HttpOptions http;
   http.host = options.host;
+  if (!is_listen_address(http.host)) {
+    faults.add(fmt::format("{}: '{}' is not an IP address; 0.0.0.0 listens on every one of this machine",
+                           values.find("host")->origin, http.host));
+  }
   http.port = options.port;
   if (!options.api_key_file.empty()) {
     auto keys = read_api_keys(options.api_key_file.string());

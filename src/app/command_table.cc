@@ -34,7 +34,8 @@ constexpr OptionSpec kServeOptions[] = {
     {"port", "PORT", "Port to listen on; 0 picks a free one (default 8080)"},
     {"api-key-file", "FILE", "One accepted API key a line; requests must then carry one"},
     {"stall-timeout", "S",
-     "A rank stuck in its own compute this long dumps its stacks and exits 70 (default 300)"},
+     "A rank stuck in its own compute this long dumps its stacks and exits 70; with several ranks more than "
+     "--comm-timeout (default 300)"},
     {"heartbeat-timeout", "S", "A rank silent this long is killed and replaced (default 3)"},
     {"max-restarts", "N", "Losses in a row without a completed step before requests fail (default 3)"},
     {"request-timeout", "S", "Longest a request may take; 0: no limit (default 0)"},

@@ -1,6 +1,5 @@
 #include "app/options.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -143,12 +142,6 @@ ServeOptions read_serve_options(const OptionValues& v, Faults& faults) {
   ServeOptions out;
   refuse_unsupported(v, faults);
   out.host = read_text(v, "host", out.host);
-  in6_addr address{};
-  if (out.host != "localhost" && inet_pton(AF_INET, out.host.c_str(), &address) != 1 &&
-      inet_pton(AF_INET6, out.host.c_str(), &address) != 1) {
-    faults.add(fmt::format("{}: '{}' is not an IP address; 0.0.0.0 listens on every one of this machine",
-                           v.find("host")->origin, out.host));
-  }
   out.port = static_cast<uint16_t>(read_int(v, "port", out.port, {0, 65535}, faults));
   out.api_key_file = read_text(v, "api-key-file", "");
   out.stall_timeout_s = read_seconds(v, "stall-timeout", out.stall_timeout_s, 0.1, faults);

@@ -1,5 +1,10 @@
 #include "base/json.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <climits>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -38,10 +43,12 @@ class LimitsSax : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
     fault = "at byte " + std::to_string(position) + ": " + excerpt(strip(e.what()), kReasonBytesMax);
+    fault_byte = position;
     return false;
   }
 
   std::string fault;
+  std::optional<size_t> fault_byte;  // where it is no JSON; 1 for the first
 
  private:
   bool enter() {
@@ -79,6 +86,15 @@ Result<nlohmann::json> parse_json(std::string_view text, const JsonLimits& limit
   nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return make_error(Errc::kCorruptData, "invalid JSON");
   return value;
+}
+
+std::string json_fault_place(std::string_view text) {
+  LimitsSax sax({.depth_max = INT_MAX});
+  if (nlohmann::json::sax_parse(text, &sax) || !sax.fault_byte) return {};
+  const std::string_view before = text.substr(0, *sax.fault_byte > 0 ? *sax.fault_byte - 1 : 0);
+  const size_t line_begin = before.rfind('\n') + 1;  // 0 if there is none
+  return fmt::format(" at byte {} (line {}, column {})", *sax.fault_byte,
+                     1 + std::count(before.begin(), before.end(), '\n'), before.size() - line_begin + 1);
 }
 
 }  // namespace lariat

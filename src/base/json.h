@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -16,5 +17,9 @@ struct JsonLimits {
 
 // Never throws and never recurses deeper than the cap. kCorruptData: the byte offset and a short reason.
 Result<nlohmann::json> parse_json(std::string_view text, const JsonLimits& limits = {});
+
+// Where a text stops being JSON, for messages: " at byte 7 (line 1, column 7)", each from 1; empty if it is
+// JSON.
+std::string json_fault_place(std::string_view text);
 
 }  // namespace lariat

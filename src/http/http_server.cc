@@ -22,6 +22,14 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+namespace {
+
+asio::ip::address address_of(const std::string& host, error_code& ec) {
+  return asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, ec);
+}
+
+}  // namespace
+
 class HttpServer::Impl {
  public:
   Impl(HttpOptions options, Engine& engine, ModelContext model)
@@ -57,7 +65,7 @@ class HttpServer::Impl {
 Status HttpServer::Impl::listen() {
   const HttpOptions& o = state_.options;
   error_code ec;
-  const asio::ip::address address = asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host, ec);
+  const asio::ip::address address = address_of(o.host, ec);
   if (ec) {
     return make_error(Errc::kInvalidArgument, fmt::format("\"{}\" is not an IP address", o.host), "host");
   }
@@ -195,6 +203,12 @@ uint16_t HttpServer::port() const {
 
 void HttpServer::stop(std::chrono::milliseconds drain) {
   impl_->stop(drain);
+}
+
+bool is_listen_address(const std::string& host) {
+  error_code ec;
+  (void)address_of(host, ec);
+  return !ec;
 }
 
 Result<std::vector<std::string>> read_api_keys(const std::string& path) {

@@ -31,6 +31,9 @@ class HttpServer {
   std::unique_ptr<Impl> impl_;
 };
 
+// What HttpOptions::host may be: an IP address, or "localhost".
+bool is_listen_address(const std::string& host);
+
 // Keys of a file, one a line; blank lines and lines starting with '#' are skipped. kInvalidArgument if there
 // is none, kNotFound if there is no such file.
 Result<std::vector<std::string>> read_api_keys(const std::string& path);

@@ -8,6 +8,8 @@
 #include <cctype>
 #include <optional>
 
+#include "base/excerpt.h"
+
 namespace lariat {
 
 namespace http = boost::beast::http;
@@ -22,6 +24,8 @@ namespace {
 // What a chunked body still has to bring at any point before its end: "0\r\n\r\n". Beast 1.81 asserts that it
 // never sees less once it has read the last chunk's size.
 constexpr size_t kChunkedEndBytes = 5;
+
+constexpr size_t kCodingBytesMax = 100;  // of a client's word in a message
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -115,15 +119,15 @@ void RequestParser::judge_framing() {
   if (const size_t codings = message.count(http::field::transfer_encoding); codings > 0) {
     const std::string coding = text(http::field::transfer_encoding);
     if (codings > 1 || !same_word(coding, "chunked"))
-      return fail(
-          501, fmt::format("the transfer coding '{}' is not supported; chunked is", coding.substr(0, 100)));
+      return fail(501, fmt::format("the transfer coding '{}' is not supported; chunked is",
+                                   excerpt(coding, kCodingBytesMax)));
     if (message.count(http::field::content_length) > 0)
       return fail(400, "both Transfer-Encoding and Content-Length");
   }
   const std::string coding = text(http::field::content_encoding);
   if (!coding.empty() && !same_word(coding, "identity"))
     fail(415, fmt::format("the content coding '{}' is not supported; send the body as it is",
-                          coding.substr(0, 100)));
+                          excerpt(coding, kCodingBytesMax)));
 }
 
 size_t RequestParser::feed(std::string_view data) {

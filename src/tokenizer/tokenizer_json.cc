@@ -4,8 +4,8 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/problems.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -71,39 +71,6 @@ Status must_be_unset(const object& o, const char* key) {
   return unsupported(fmt::format("\"{}\" is set, which is not implemented", key));
 }
 
-// Where a text stops being JSON; simdjson, which reads it in a tenth of the time, does not say.
-class FaultFinder final : public nlohmann::json_sax<nlohmann::json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
-    position = at;
-    return false;
-  }
-
-  std::optional<size_t> position;  // 1 for the first byte
-};
-
-// " at byte 7 (line 1, column 7)"; empty if only simdjson finds fault.
-std::string fault_place(std::string_view json) {
-  FaultFinder finder;
-  if (nlohmann::json::sax_parse(json, &finder) || !finder.position) return {};
-  const std::string_view before = json.substr(0, *finder.position > 0 ? *finder.position - 1 : 0);
-  const size_t line_begin = before.rfind('\n') + 1;  // 0 if there is none
-  return fmt::format(" at byte {} (line {}, column {})", *finder.position,
-                     1 + std::count(before.begin(), before.end(), '\n'), before.size() - line_begin + 1);
-}
-
 }  // namespace
 
 class TokenizerJson {
@@ -113,7 +80,8 @@ class TokenizerJson {
     if (parser.allocate(json.size() + 1, kJsonDepthMax)) return corrupt("too large to parse");
     element root;
     if (const auto code = parser.parse(json.data(), json.size()).get(root)) {
-      const std::string place = code == simdjson::DEPTH_ERROR ? std::string() : fault_place(json);
+      // simdjson, which reads the text in a tenth of the time, does not say where it stops being JSON.
+      const std::string place = code == simdjson::DEPTH_ERROR ? std::string() : json_fault_place(json);
       return corrupt(fmt::format("invalid JSON{}: {}", place, simdjson::error_message(code)));
     }
     object top;

@@ -218,15 +218,12 @@ void RankCore::report_load(double fraction, std::string_view what) {
 
 bool RankCore::wait_for_plan(std::unique_lock<std::mutex>& lock) {
   while (!changed_.wait_for(lock, kHealthInterval, [&] { return exit_code_ || !queue_.empty(); })) {
-    const Epoch epoch = start_->epoch;
     lock.unlock();
-    const Status health = executor_->health();
-    lock.lock();
-    if (health.ok() || exit_code_) continue;
-    lock.unlock();
-    log_error("broken between steps: {}", health.error().message);
-    hooks_.send(RankFailure{epoch, StepId(), FailureKind::kFatal, health.error()});
-    stop(kExitFailed);
+    if (const Status health = executor_->health(); !health.ok() && !stopping_) {
+      log_error("broken between steps: {}", health.error().message);
+      hooks_.send(RankFailure{start_->epoch, StepId(), FailureKind::kFatal, health.error()});
+      stop(kExitFailed);
+    }
     lock.lock();
   }
   return !exit_code_;

@@ -31,6 +31,15 @@ def strike(kind, pid):
         os.kill(pid, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
 
 
+def begun(server, body):
+    """A stream that has brought its first token."""
+    first = threading.Event()
+    stream = Stream(server, body, on_tokens=lambda _: first.set())
+    if not first.wait(60):
+        raise Fault(f"no token within 60 s: {stream.error}")
+    return stream
+
+
 def all_gone(pids, seconds):
     eventually(seconds, lambda: all(process_state(p) is None for p in pids), f"the end of {pids}")
 
@@ -77,9 +86,7 @@ class Recovers(unittest.TestCase):
         for kind in KINDS:
             for rank in range(3):
                 with self.subTest(kind=kind, rank=rank):
-                    begun = threading.Event()
-                    stream = Stream(self.server, STREAM, on_tokens=lambda _, e=begun: e.set())
-                    self.assertTrue(begun.wait(60))
+                    stream = begun(self.server, STREAM)
                     old = self.server.rank_pids()
                     strike(kind, old[rank])
                     stream.join()
@@ -135,9 +142,7 @@ class Recovers(unittest.TestCase):
         # own watchdog tells.
         self.server.args = [*FLAGS, "--comm-timeout", "2", "--stall-timeout", "8"]
         self.server.start()
-        begun = threading.Event()
-        stream = Stream(self.server, STREAM, on_tokens=lambda _: begun.set())
-        self.assertTrue(begun.wait(60))
+        stream = begun(self.server, STREAM)
         long = Stream(self.server, {"prompt": haystack(500, 7), "max_tokens": 2})
         hang = disturb.Hang(self.server.rank_pids()[rank], waiting)  # the main thread computes
         code = hang.wait_ended()
@@ -154,9 +159,7 @@ class Recovers(unittest.TestCase):
 
     def test_out_of_memory(self):
         """A rank that gets no more memory ends; the stream does not."""
-        begun = threading.Event()
-        stream = Stream(self.server, STREAM, on_tokens=lambda _: begun.set())
-        self.assertTrue(begun.wait(60))
+        stream = begun(self.server, STREAM)
         pid = self.server.rank_pids()[1]
         # No more memory at all. Blocks of any size still come from what the process holds, so long prompts follow.
         resource.prlimit(pid, resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))
@@ -196,9 +199,7 @@ class Layouts(unittest.TestCase):
 
     def lose(self, server, wanted, pids):
         epoch = server.state()["epoch"]
-        begun = threading.Event()
-        stream = Stream(server, STREAM, on_tokens=lambda _: begun.set())
-        self.assertTrue(begun.wait(60))
+        stream = begun(server, STREAM)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         stream.join()
@@ -219,9 +220,7 @@ class Spent(unittest.TestCase):
                         self.spent(server, kind, rank)
 
     def spent(self, server, kind, rank):
-        begun = threading.Event()
-        stream = Stream(server, {**STREAM, "max_tokens": 5000}, on_tokens=lambda _: begun.set())
-        self.assertTrue(begun.wait(60))
+        stream = begun(server, {**STREAM, "max_tokens": 5000})
         pids = server.rank_pids()
         watcher = Watcher(server)
         struck = time.monotonic()
@@ -332,9 +331,7 @@ class Head(unittest.TestCase):
 
     def test_streaming(self):
         def prepare(server):
-            begun = threading.Event()
-            Stream(server, {**STREAM, "max_tokens": 5000}, on_tokens=lambda _: begun.set())
-            self.assertTrue(begun.wait(60))
+            begun(server, {**STREAM, "max_tokens": 5000})
             return server.rank_pids()
         self.killed(prepare)
 

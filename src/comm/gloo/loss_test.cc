@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -50,6 +51,19 @@ void* shared_page() {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   LARIAT_CHECK(page != MAP_FAILED, "no page");
   return page;
+}
+
+// Three ranks that have met; each reports what `body` does of it.
+void start_three(Processes& ranks, const TempDir& dir,
+                 const std::function<std::string(RankGroups&, int32_t)>& body) {
+  for (int32_t r = 0; r < 3; ++r) {
+    ranks.start([&, r]() -> std::string {
+      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
+      FAIL_UNLESS(groups.ok(), groups.error().message);
+      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
+      return body(*groups, r);
+    });
+  }
 }
 
 // A collective large enough to be under way when something happens to it.
@@ -128,26 +142,21 @@ INSTANTIATE_TEST_SUITE_P(Bytes, GlooLossBySize, testing::Values(8, 100'000));
 TEST_P(GlooLossBySize, StoppedRankIsNamedAtTheDeadline) {
   const TempDir dir;
   Processes ranks;
-  for (int32_t r = 0; r < 3; ++r) {
-    ranks.start([&, r]() -> std::string {
-      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
-      FAIL_UNLESS(groups.ok(), groups.error().message);
-      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
-      if (r == 2) raise(SIGSTOP);
-      Group& ring = *groups->ring;
-      const size_t bytes = GetParam();
-      std::vector<char> in(bytes), out(bytes);
-      const auto since = CommClock::now();
-      Status status = Status(Ok{});
-      while (status.ok())
-        status =
-            ring.ring_shift({out.data(), bytes, {}}, {in.data(), bytes, {}})->wait(CommClock::now() + 500ms);
-      FAIL_UNLESS(status.error().code == Errc::kDeadlineExceeded, status.error().message);
-      FAIL_UNLESS(status.error().param == "rank 2", status.error().message);
-      FAIL_UNLESS(ms_since(since) >= 490 && ms_since(since) < 3000, std::to_string(ms_since(since)));
-      return "";
-    });
-  }
+  start_three(ranks, dir, [](RankGroups& groups, int32_t r) -> std::string {
+    if (r == 2) raise(SIGSTOP);
+    Group& ring = *groups.ring;
+    const size_t bytes = GetParam();
+    std::vector<char> in(bytes), out(bytes);
+    const auto since = CommClock::now();
+    Status status = Status(Ok{});
+    while (status.ok())
+      status =
+          ring.ring_shift({out.data(), bytes, {}}, {in.data(), bytes, {}})->wait(CommClock::now() + 500ms);
+    FAIL_UNLESS(status.error().code == Errc::kDeadlineExceeded, status.error().message);
+    FAIL_UNLESS(status.error().param == "rank 2", status.error().message);
+    FAIL_UNLESS(ms_since(since) >= 490 && ms_since(since) < 3000, std::to_string(ms_since(since)));
+    return "";
+  });
   EXPECT_EQ(ranks.report(0), "");
   EXPECT_EQ(ranks.report(1), "");
   kill(ranks.pid(2), SIGCONT);  // it finds its peers gone, and ends
@@ -249,46 +258,40 @@ bool cut_a_connection() {
 TEST(GlooLoss, CutConnectionEndsTheGroupForAll) {
   const TempDir dir;
   Processes ranks;
-  for (int32_t r = 0; r < 3; ++r) {
-    ranks.start([&, r]() -> std::string {
-      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
-      FAIL_UNLESS(groups.ok(), groups.error().message);
-      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
-      Bulk bulk;
-      const PendingPtr pending = bulk.start(*groups->world);
-      if (r == 1) FAIL_UNLESS(cut_a_connection());
-      const auto since = CommClock::now();
-      // Where the cut is not on this rank's way, its call may still complete.
-      Status status = pending->wait(CommClock::now() + 30s);
-      while (status.ok()) status = bulk.run(*groups->world, CommClock::now() + 30s);
-      FAIL_UNLESS(status.error().code == Errc::kUnavailable, status.error().message);
-      FAIL_UNLESS(status.error().param.starts_with("rank "), status.error().message);
-      FAIL_UNLESS(CommClock::now() - since < kPrompt + 1s, std::to_string(ms_since(since)));
-      return "";
-    });
-  }
+  start_three(ranks, dir, [](RankGroups& groups, int32_t r) -> std::string {
+    Bulk bulk;
+    const PendingPtr pending = bulk.start(*groups.world);
+    if (r == 1) FAIL_UNLESS(cut_a_connection());
+    const auto since = CommClock::now();
+    // Where the cut is not on this rank's way, its call may still complete.
+    Status status = pending->wait(CommClock::now() + 30s);
+    while (status.ok()) status = bulk.run(*groups.world, CommClock::now() + 30s);
+    FAIL_UNLESS(status.error().code == Errc::kUnavailable, status.error().message);
+    FAIL_UNLESS(status.error().param.starts_with("rank "), status.error().message);
+    FAIL_UNLESS(CommClock::now() - since < kPrompt + 1s, std::to_string(ms_since(since)));
+    return "";
+  });
   for (size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.report(r), "");
 }
 
 TEST(GlooLoss, ACutConnectionIsKnownToAllWithoutACall) {
   const TempDir dir;
   Processes ranks;
-  for (int32_t r = 0; r < 3; ++r) {
-    ranks.start([&, r]() -> std::string {
-      auto groups = make_gloo_rank_groups(options_of(dir, 3, r));
-      FAIL_UNLESS(groups.ok(), groups.error().message);
-      FAIL_UNLESS(groups->world->barrier()->wait(CommClock::now() + 30s).ok());
-      FAIL_UNLESS(groups->ring->health().ok());
-      if (r == 1) FAIL_UNLESS(cut_a_connection());
-      const auto until = CommClock::now() + 10s;
-      Status health = Ok{};
-      while ((health = groups->world->health()).ok() && CommClock::now() < until) std::this_thread::yield();
-      FAIL_UNLESS(!health.ok() && health.error().code == Errc::kUnavailable);
-      FAIL_UNLESS(health.error().param.starts_with("rank "), health.error().message);
-      FAIL_UNLESS(!groups->ring->health().ok(), "one group of a mesh fails as all do");
-      return "";
-    });
-  }
+  auto* const well = new (shared_page()) std::atomic<int>(0);
+  start_three(ranks, dir, [=](RankGroups& groups, int32_t r) -> std::string {
+    FAIL_UNLESS(groups.ring->health().ok());
+    ++*well;
+    const auto until = CommClock::now() + 10s;
+    // Not before all have said so.
+    while (*well < 3 && CommClock::now() < until) std::this_thread::yield();
+    if (r == 1) FAIL_UNLESS(cut_a_connection());
+    Status health = Ok{};
+    while ((health = groups.world->health()).ok() && CommClock::now() < until) std::this_thread::yield();
+    FAIL_UNLESS(!health.ok() && health.error().code == Errc::kUnavailable);
+    FAIL_UNLESS(health.error().param.starts_with("rank "), health.error().message);
+    FAIL_UNLESS(!groups.ring->health().ok(), "one group of a mesh fails as all do");
+    return "";
+  });
   for (size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.report(r), "");
 }
 

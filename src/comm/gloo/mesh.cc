@@ -134,7 +134,7 @@ Status Mesh::post(std::vector<Transfer>& transfers) {
   return sent;
 }
 
-Status Mesh::post_large(std::vector<Transfer>& transfers) {
+Status Mesh::post_large(std::span<Transfer> transfers) {
   int32_t peer = rank_;
   std::string problem;
   {
@@ -176,14 +176,14 @@ Status Mesh::wait_for_large(std::span<Transfer> transfers, Deadline deadline, co
     if (small(transfer)) continue;
     board_.waits_for(transfer.peer(), deadline);
     const WaitEnd end = lookout_->wait(transfer, deadline);
-    if (end == WaitEnd::kDeadline) return give_up(transfer, what());
-    board_.waits_no_more();
+    if (end != WaitEnd::kDeadline) board_.waits_no_more();
     switch (end) {
       case WaitEnd::kDone:
         continue;
       case WaitEnd::kNews:
-      case WaitEnd::kDeadline:
         return health();
+      case WaitEnd::kDeadline:
+        return give_up(transfer, what());
       case WaitEnd::kFailed:
         const std::optional<Error> news = lookout_->news_of(transfer.peer(), CommClock::now() + kNewsTime);
         die(news ? *news : peer_gone(transfer.peer(), transfer.failure()));

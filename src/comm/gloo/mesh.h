@@ -69,7 +69,7 @@ class Mesh {
   };
   Status send_all_mail();
   Result<Mail> move_all_mail(std::span<Transfer> transfers);
-  Status post_large(std::vector<Transfer>& transfers);
+  Status post_large(std::span<Transfer> transfers);
   Status wait_for_large(std::span<Transfer> transfers, Deadline deadline, const What& what);
   Status wait_for_mail(std::span<Transfer> transfers, Deadline deadline, const What& what);
   Status give_up(const Transfer& transfer, const std::string& what);  // at its deadline
